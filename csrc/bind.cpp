@@ -1,0 +1,199 @@
+// wootz._core: the Python face of the loader.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+
+#include "arrays.hpp"
+#include "cpu.hpp"
+#include "driver.hpp"
+#include "errors.hpp"
+#include "launch.hpp"
+#include "module.hpp"
+#include "packing.hpp"
+#if defined(__APPLE__)
+#include "metal.hpp"
+#endif
+
+namespace py = pybind11;
+
+namespace wootz {
+namespace {
+
+const char* class_name(ErrorKind kind) {
+    switch (kind) {
+        case ErrorKind::argument:
+            return "ArgumentError";
+        case ErrorKind::dtype:
+            return "DtypeError";
+        case ErrorKind::artifact:
+            return "ArtifactError";
+        case ErrorKind::device:
+            return "DeviceError";
+    }
+    return "WootzError";
+}
+
+void translate(std::exception_ptr pending) {
+    try {
+        if (pending) std::rethrow_exception(pending);
+    } catch (const Error& error) {
+        const py::object kind = py::module_::import("wootz.errors").attr(class_name(error.kind()));
+        PyErr_SetString(kind.ptr(), error.what());
+    } catch (const DriverFailure& error) {
+        const py::object made =
+            py::module_::import("wootz.errors")
+                .attr("driver_error")(error.code(), error.name(), error.call(), error.text());
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+    }
+}
+
+driver::Stream stream_of(std::uintptr_t handle) { return reinterpret_cast<driver::Stream>(handle); }
+
+void bind_view(py::module_& module) {
+    py::class_<View>(module, "View", "Where and how an array lies in memory.")
+        .def_readonly("address", &View::address)
+        .def_readonly("shape", &View::shape)
+        .def_readonly("strides", &View::strides)
+        .def_property_readonly("dtype", [](const View& view) { return view.dtype; })
+        .def_property_readonly("device_type", [](const View& view) { return view.device_type; })
+        .def_readonly("device_id", &View::device_id)
+        .def_property_readonly("device", &View::device)
+        .def_readonly("readonly", &View::readonly)
+        .def_readonly("contiguous", &View::contiguous)
+        .def_readonly("size", &View::size)
+        .def_readonly("bytes", &View::bytes)
+        .def_readonly("stream", &View::stream);
+    module.def("view", &view_array, py::arg("array"), py::arg("name"), py::arg("stream") = -1);
+}
+
+void bind_cpu(py::module_& module) {
+    module.def("cpu_supports", &cpu_supports, py::arg("isa"));
+    module.def("cpu_threads", &thread_limit);
+    py::class_<CpuFunction>(module, "CpuFunction")
+        .def(
+            "launch",
+            [](const CpuFunction& self, const py::tuple& values, const py::tuple& grid) {
+                Arguments arguments(self.signature());
+                pack(arguments, self.signature(), values);
+                const Dim3 extents = read_extents(grid, "grid");
+                const unsigned threads = thread_limit();
+                const py::gil_scoped_release unlocked;
+                self.launch(arguments, extents, threads);
+            },
+            py::arg("values"), py::arg("grid"));
+    py::class_<CpuModule, std::shared_ptr<CpuModule>>(module, "CpuModule")
+        .def(py::init([](const py::bytes& image, const std::string& name) {
+                 const std::string_view view = image;
+                 const py::gil_scoped_release unlocked;
+                 return std::make_shared<CpuModule>(view.data(), view.size(), name);
+             }),
+             py::arg("image"), py::arg("name"))
+        .def(
+            "function",
+            [](const std::shared_ptr<CpuModule>& self, const std::string& symbol,
+               const py::sequence& parameters) {
+                return CpuFunction(self, symbol, read_signature(parameters));
+            },
+            py::arg("symbol"), py::arg("parameters"));
+}
+
+void bind_cuda(py::module_& module) {
+    using Unlocked = py::call_guard<py::gil_scoped_release>;
+    module.def("cuda_device_count", &driver::device_count, Unlocked());
+    module.def(
+        "cuda_device_info",
+        [](int device) {
+            driver::DeviceInfo info;
+            {
+                const py::gil_scoped_release unlocked;
+                info = driver::device_info(device);
+            }
+            py::dict result;
+            result["name"] = info.name;
+            result["capability"] = py::make_tuple(info.major, info.minor);
+            result["sms"] = info.multiprocessors;
+            result["shared_bytes"] = info.shared_bytes;
+            result["driver_version"] = info.driver_version;
+            return result;
+        },
+        py::arg("device"));
+    module.def(
+        "cuda_order_streams",
+        [](int device, std::uintptr_t before, std::uintptr_t after) {
+            driver::order_streams(device, stream_of(before), stream_of(after));
+        },
+        py::arg("device"), py::arg("before"), py::arg("after"), Unlocked());
+    module.def(
+        "cuda_synchronize",
+        [](int device, std::uintptr_t stream) { driver::synchronize(device, stream_of(stream)); },
+        py::arg("device"), py::arg("stream") = 0, Unlocked());
+    module.def("cuda_allocate", &driver::allocate, py::arg("device"), py::arg("bytes"), Unlocked());
+    module.def("cuda_release", &driver::release, py::arg("device"), py::arg("address"), Unlocked());
+    module.def(
+        "cuda_copy_from_host",
+        [](int device, driver::Address to, std::uintptr_t from, std::size_t bytes) {
+            driver::copy_from_host(device, to, reinterpret_cast<const void*>(from), bytes);
+        },
+        py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), Unlocked());
+    module.def(
+        "cuda_copy_to_host",
+        [](int device, std::uintptr_t to, driver::Address from, std::size_t bytes) {
+            driver::copy_to_host(device, reinterpret_cast<void*>(to), from, bytes);
+        },
+        py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), Unlocked());
+}
+
+void bind_cuda_modules(py::module_& module) {
+    py::class_<CudaFunction>(module, "CudaFunction")
+        .def(
+            "launch",
+            [](const CudaFunction& self, const py::tuple& values, const py::tuple& grid,
+               const py::tuple& block, std::uintptr_t stream) {
+                Arguments arguments(self.signature());
+                pack(arguments, self.signature(), values);
+                const Dim3 blocks = read_extents(grid, "grid"), threads = read_extents(block, "block");
+                const py::gil_scoped_release unlocked;
+                self.launch(arguments, blocks, threads, stream_of(stream));
+            },
+            py::arg("values"), py::arg("grid"), py::arg("block"), py::arg("stream"));
+    py::class_<CudaModule, std::shared_ptr<CudaModule>>(module, "CudaModule")
+        .def(py::init([](int device, const py::bytes& image) {
+                 const char* data =
+                     PyBytes_AS_STRING(image.ptr());  // Python puts a zero byte behind it, as PTX needs
+                 const py::gil_scoped_release unlocked;
+                 return std::make_shared<CudaModule>(device, data);
+             }),
+             py::arg("device"), py::arg("image"))
+        .def(
+            "function",
+            [](const std::shared_ptr<CudaModule>& self, const std::string& symbol,
+               const py::sequence& parameters, unsigned shared) {
+                Signature signature = read_signature(parameters);
+                const py::gil_scoped_release unlocked;
+                return CudaFunction(self, symbol, std::move(signature), shared);
+            },
+            py::arg("symbol"), py::arg("parameters"), py::arg("shared"));
+}
+
+}  // namespace
+}  // namespace wootz
+
+PYBIND11_MODULE(_core, module) {
+    module.doc() =
+        "The loader of wootz: arrays, binaries and launches. Private; importing it touches no driver.";
+    py::register_local_exception_translator(&wootz::translate);
+    wootz::bind_view(module);
+    wootz::bind_cpu(module);
+    wootz::bind_cuda(module);
+    wootz::bind_cuda_modules(module);
+#if defined(__APPLE__)
+    wootz::bind_metal(module);
+#endif
+    const py::cpp_function at_exit([] {
+        const py::gil_scoped_release unlocked;
+        wootz::driver::shutdown();
+    });
+    py::module_::import("atexit").attr("register")(at_exit);
+}

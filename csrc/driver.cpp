@@ -1,0 +1,222 @@
+#include "driver.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+
+#include "errors.hpp"
+
+namespace wootz::driver {
+namespace {
+
+constexpr int kMaxDevices = 256;
+constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76, kSharedOptIn = 97;  // CUdevice_attribute
+constexpr int kPointerDevice = 9;                                                  // CUpointer_attribute
+constexpr unsigned kEventNoTiming = 2;
+
+// Never destroyed: objects of other threads or of a late collection may still look at it while the process
+// ends.
+struct State {
+    std::mutex mutex;
+    void* library = nullptr;
+    Api api;
+    std::atomic<bool> ready{false}, closed{false};
+    pid_t owner = 0;
+    std::array<std::atomic<Context>, kMaxDevices> contexts{};
+};
+
+State& state() {
+    static State* instance = new State;
+    return *instance;
+}
+
+[[noreturn]] void no_driver(const std::string& what) {
+    throw Error(ErrorKind::device,
+                what + "; a CUDA device needs NVIDIA's driver (device=\"cpu\" needs none)");
+}
+
+void* open_library() {
+    const char* named = std::getenv("WOOTZ_LIBCUDA");
+    const char* path = named != nullptr && *named != '\0' ? named : "libcuda.so.1";
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        const char* reason = dlerror();
+        no_driver("the CUDA driver cannot be loaded: " + std::string(reason != nullptr ? reason : path));
+    }
+    return library;
+}
+
+void resolve(void* library, Api& api) {
+    const auto find = [library](auto& member, const char* symbol, bool needed) {
+        void* found = dlsym(library, symbol);
+        if (found == nullptr && needed)
+            no_driver(std::string("the CUDA driver is too old: it lacks ") + symbol);
+        member = reinterpret_cast<std::decay_t<decltype(member)>>(found);
+    };
+#define WOOTZ_DRIVER_RESOLVE(member, symbol, needed, ...) find(api.member, symbol, needed);
+    WOOTZ_DRIVER_ENTRIES(WOOTZ_DRIVER_RESOLVE)
+#undef WOOTZ_DRIVER_RESOLVE
+}
+
+void refuse_unusable(const State& s) {
+    if (s.closed) throw Error(ErrorKind::device, "the CUDA driver was given back: the process is ending");
+    if (s.ready && s.owner != getpid()) {
+        throw Error(ErrorKind::device,
+                    "CUDA was used before this process was forked (by process " + std::to_string(s.owner) +
+                        "); start workers with the \"spawn\" method, or fork before the first use");
+    }
+}
+
+Context retain(int device) {
+    State& s = state();
+    const Api& driver = api();
+    if (device < 0 || device >= kMaxDevices) {
+        throw Error(ErrorKind::device, "cuda:" + std::to_string(device) + " is no device number");
+    }
+    std::atomic<Context>& slot = s.contexts[static_cast<std::size_t>(device)];
+    if (Context known = slot.load(std::memory_order_acquire)) return known;
+    std::lock_guard<std::mutex> lock(s.mutex);
+    if (Context known = slot.load(std::memory_order_acquire)) return known;
+    DeviceHandle handle = 0;
+    check(driver.device_get(&handle, device), "cuDeviceGet");
+    Context context = nullptr;
+    check(driver.context_retain(&context, handle), "cuDevicePrimaryCtxRetain");
+    slot.store(context, std::memory_order_release);
+    return context;
+}
+
+int attribute(const Api& driver, DeviceHandle handle, int which) {
+    int value = 0;
+    check(driver.device_attribute(&value, which, handle), "cuDeviceGetAttribute");
+    return value;
+}
+
+}  // namespace
+
+const Api& api() {
+    State& s = state();
+    refuse_unusable(s);
+    if (s.ready.load(std::memory_order_acquire)) return s.api;
+    std::lock_guard<std::mutex> lock(s.mutex);
+    if (s.ready) return s.api;
+    if (s.library == nullptr) {
+        void* library = open_library();
+        resolve(library, s.api);
+        s.library = library;
+    }
+    check(s.api.init(0), "cuInit");
+    s.owner = getpid();
+    s.ready.store(true, std::memory_order_release);
+    return s.api;
+}
+
+void check(Result result, const char* call) {
+    if (result == kSuccess) return;
+    const State& s = state();
+    const char *name = nullptr, *text = nullptr;
+    if (s.api.error_name != nullptr) s.api.error_name(result, &name);
+    if (s.api.error_string != nullptr) s.api.error_string(result, &text);
+    throw DriverFailure(result, name != nullptr ? name : "an unknown error", call,
+                        text != nullptr ? text : "");
+}
+
+bool usable() {
+    const State& s = state();
+    return s.ready && !s.closed && s.owner == getpid();
+}
+
+void shutdown() {
+    State& s = state();
+    const bool was_usable = usable();
+    s.closed = true;
+    if (!was_usable) return;
+    for (int device = 0; device < kMaxDevices; ++device) {
+        if (s.contexts[static_cast<std::size_t>(device)].exchange(nullptr) == nullptr) continue;
+        DeviceHandle handle = 0;  // a failure here has nobody left to tell: the driver may be gone already
+        if (s.api.device_get(&handle, device) == kSuccess) s.api.context_release(handle);
+    }
+}
+
+Scope::Scope(int device) : api_(api()) { check(api_.context_push(retain(device)), "cuCtxPushCurrent"); }
+
+Scope::~Scope() {
+    Context popped = nullptr;
+    api_.context_pop(&popped);
+}
+
+int device_count() {
+    int count = 0;
+    check(api().device_count(&count), "cuDeviceGetCount");
+    return count;
+}
+
+DeviceInfo device_info(int device) {
+    const Api& driver = api();
+    DeviceHandle handle = 0;
+    check(driver.device_get(&handle, device), "cuDeviceGet");
+    std::array<char, 256> name{};
+    check(driver.device_name(name.data(), static_cast<int>(name.size()) - 1, handle), "cuDeviceGetName");
+    int version = 0;
+    check(driver.driver_version(&version), "cuDriverGetVersion");
+    return {name.data(),
+            attribute(driver, handle, kMajor),
+            attribute(driver, handle, kMinor),
+            attribute(driver, handle, kMultiprocessors),
+            attribute(driver, handle, kSharedOptIn),
+            version};
+}
+
+int device_of_pointer(Address address) {
+    int device = 0;
+    check(api().pointer_attribute(&device, kPointerDevice, address), "cuPointerGetAttribute");
+    return device;
+}
+
+void order_streams(int device, Stream before, Stream after) {
+    Scope scope(device);
+    const Api& driver = api();
+    Event event = nullptr;
+    check(driver.event_create(&event, kEventNoTiming), "cuEventCreate");
+    const Result recorded = driver.event_record(event, before);
+    const Result waited = recorded == kSuccess ? driver.stream_wait(after, event, 0) : kSuccess;
+    driver.event_destroy(event);  // the driver frees it once the work is done
+    check(recorded, "cuEventRecord");
+    check(waited, "cuStreamWaitEvent");
+}
+
+void synchronize(int device, Stream stream) {
+    Scope scope(device);
+    check(api().stream_synchronize(stream), "cuStreamSynchronize");
+}
+
+Address allocate(int device, std::size_t bytes) {
+    Scope scope(device);
+    Address address = 0;
+    if (bytes != 0) check(api().memory_alloc(&address, bytes), "cuMemAlloc");
+    return address;
+}
+
+void release(int device, Address address) noexcept {
+    if (address == 0 || !usable()) return;
+    try {
+        Scope scope(device);
+        api().memory_free(address);
+    } catch (const std::exception&) {  // a lost context frees its memory itself
+    }
+}
+
+void copy_from_host(int device, Address to, const void* from, std::size_t bytes) {
+    Scope scope(device);
+    if (bytes != 0) check(api().memory_from_host(to, from, bytes), "cuMemcpyHtoD");
+}
+
+void copy_to_host(int device, void* to, Address from, std::size_t bytes) {
+    Scope scope(device);
+    if (bytes != 0) check(api().memory_to_host(to, from, bytes), "cuMemcpyDtoH");
+}
+
+}  // namespace wootz::driver

@@ -1,0 +1,106 @@
+// The CUDA driver, reached through dlopen on first use. Nothing here runs when the extension is imported, and
+// no CUDA header or library is needed to build it. No function of this file may be called with Python's lock
+// held.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace wootz::driver {
+
+using Result = int;
+using DeviceHandle = int;
+using Context = struct ContextTag*;
+using Module = struct ModuleTag*;
+using Function = struct FunctionTag*;
+using Stream = struct StreamTag*;
+using Event = struct EventTag*;
+using Address = std::uint64_t;
+
+constexpr Result kSuccess = 0;
+constexpr Result kInvalidValue = 1;
+
+// X(member, exported symbol, needed, parameters). The suffix _v2 marks the current revision of an entry
+// point.
+#define WOOTZ_DRIVER_ENTRIES(X)                                                                             \
+    X(init, "cuInit", true, unsigned)                                                                       \
+    X(driver_version, "cuDriverGetVersion", true, int*)                                                     \
+    X(error_name, "cuGetErrorName", true, Result, const char**)                                             \
+    X(error_string, "cuGetErrorString", true, Result, const char**)                                         \
+    X(device_count, "cuDeviceGetCount", true, int*)                                                         \
+    X(device_get, "cuDeviceGet", true, DeviceHandle*, int)                                                  \
+    X(device_attribute, "cuDeviceGetAttribute", true, int*, int, DeviceHandle)                              \
+    X(device_name, "cuDeviceGetName", true, char*, int, DeviceHandle)                                       \
+    X(context_retain, "cuDevicePrimaryCtxRetain", true, Context*, DeviceHandle)                             \
+    X(context_release, "cuDevicePrimaryCtxRelease_v2", true, DeviceHandle)                                  \
+    X(context_push, "cuCtxPushCurrent_v2", true, Context)                                                   \
+    X(context_pop, "cuCtxPopCurrent_v2", true, Context*)                                                    \
+    X(module_load, "cuModuleLoadData", true, Module*, const void*)                                          \
+    X(module_unload, "cuModuleUnload", true, Module)                                                        \
+    X(module_function, "cuModuleGetFunction", true, Function*, Module, const char*)                         \
+    X(function_set, "cuFuncSetAttribute", true, Function, int, int)                                         \
+    X(function_parameter, "cuFuncGetParamInfo", false, Function, std::size_t, std::size_t*, std::size_t*)   \
+    X(launch, "cuLaunchKernel", true, Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
+      unsigned, Stream, void**, void**)                                                                     \
+    X(pointer_attribute, "cuPointerGetAttribute", true, void*, int, Address)                                \
+    X(stream_synchronize, "cuStreamSynchronize", true, Stream)                                              \
+    X(stream_wait, "cuStreamWaitEvent", true, Stream, Event, unsigned)                                      \
+    X(event_create, "cuEventCreate", true, Event*, unsigned)                                                \
+    X(event_record, "cuEventRecord", true, Event, Stream)                                                   \
+    X(event_destroy, "cuEventDestroy_v2", true, Event)                                                      \
+    X(memory_alloc, "cuMemAlloc_v2", true, Address*, std::size_t)                                           \
+    X(memory_free, "cuMemFree_v2", true, Address)                                                           \
+    X(memory_from_host, "cuMemcpyHtoD_v2", true, Address, const void*, std::size_t)                         \
+    X(memory_to_host, "cuMemcpyDtoH_v2", true, void*, Address, std::size_t)
+
+struct Api {
+#define WOOTZ_DRIVER_MEMBER(member, symbol, needed, ...) Result (*member)(__VA_ARGS__) = nullptr;
+    WOOTZ_DRIVER_ENTRIES(WOOTZ_DRIVER_MEMBER)
+#undef WOOTZ_DRIVER_MEMBER
+};
+
+// The initialised driver. Throws Error(device) when there is no libcuda, when it lacks an entry point, after
+// shutdown(), or in a process forked after the first use; DriverFailure when cuInit fails.
+const Api& api();
+
+// Throws DriverFailure unless `result` is success. `call` is the entry point's name.
+void check(Result result, const char* call);
+
+// True while driver calls are safe: initialised by this very process, and not shut down.
+bool usable();
+
+// Gives the primary contexts back and forbids further calls. Runs at Python's exit, before objects are torn
+// down.
+void shutdown();
+
+// Makes a device's primary context current for the life of the object. The context is retained once per
+// process.
+class Scope {
+  public:
+    explicit Scope(int device);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+  private:
+    const Api& api_;
+};
+
+struct DeviceInfo {
+    std::string name;
+    int major, minor, multiprocessors, shared_bytes, driver_version;
+};
+
+int device_count();
+DeviceInfo device_info(int device);
+int device_of_pointer(Address address);  // the ordinal of the device that owns the memory
+void order_streams(int device, Stream before, Stream after);
+void synchronize(int device, Stream stream);
+
+Address allocate(int device, std::size_t bytes);
+void release(int device, Address address) noexcept;
+void copy_from_host(int device, Address to, const void* from, std::size_t bytes);
+void copy_to_host(int device, void* to, Address from, std::size_t bytes);
+
+}  // namespace wootz::driver

@@ -1,0 +1,189 @@
+"""From a manifest to a folder of artifacts and their index: plan, emit, compile, audit, index.
+
+Each stage hands on data; only what changed is done again. A folder belongs to one build at a time, holds
+exactly the plan's files when a build has succeeded, and holds no index when it has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import emit, index, name, plan, provenance, runner, state, toolchain
+from .compiling import Compiled, Pair, built, compile_all
+from .emission import emit_all, render_all
+from .lock import lock
+from .options import Options, Output, Row, Summary
+from .provenance import BuildError
+from .state import ArtifactRecord
+
+
+def generate(options: Options, output: Output) -> Summary:
+    """Emit the sources of a plan and compile nothing."""
+    units, summary = _plan(options, output)
+    with lock(options.out):
+        digester = state.Digester(state.generator_digest())
+        _, changed = emit_all(options, units, digester, output.progress)
+        if changed:  # the index, where there is one, speaks of other sources
+            _forget(options.out)
+    for row in summary.rows:
+        row.emitted = row.jobs
+    return summary
+
+
+def _forget(out: Path) -> None:
+    for path in (state.STAMP, name.INDEX):
+        provenance.remove(out / path)
+
+
+def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary]:
+    """The units that have jobs, and a summary that counts every cell."""
+    loaded = plan.load(options.manifest)
+    selection = plan.select(loaded, options.request)
+    for note in selection.notes:
+        output.say(note)
+    rows: dict[tuple[str, str], Row] = {}
+    units = []
+    for unit in plan.units(loaded, selection):
+        key = (unit.kernel.name, unit.target.name)
+        row = rows.setdefault(key, Row(*key))
+        row.jobs += len(unit.jobs)
+        row.skipped += sum(cell.state == plan.SKIP for cell in unit.cells)
+        row.refused += sum(cell.state == plan.REFUSED for cell in unit.cells)
+        if unit.jobs:
+            units.append(unit)
+    return units, Summary(list(rows.values()))
+
+
+def cell_records(
+    pairs: Iterable[Pair],
+    artifacts: Mapping[str, ArtifactRecord],
+    tools: toolchain.Toolchain,
+    evidence: index.Evidence,
+) -> Iterator[dict[str, Any]]:
+    """The index' record of each job. BuildError for a job without an entry."""
+    for unit, record in pairs:
+        files = [
+            {"file": path, "size": artifacts[path].size, "sha256": artifacts[path].sha256, "isa": isa}
+            for isa, path in built(unit, tools)
+        ]
+        for cell in unit.jobs:
+            chosen = dict(cell.options)
+            entries = [
+                e["entry"] for e in record.entries if e["dtype"] == cell.dtype and e["options"] == chosen
+            ]
+            if not entries:
+                raise BuildError(f"{cell.key}: its source {record.source} has no entry for it")
+            yield {
+                "key": cell.key,
+                "kernel": cell.kernel,
+                "format": cell.format,
+                "dtype": cell.dtype,
+                "target": cell.target,
+                "options": chosen,
+                "files": files,
+                "source": record.source,
+                "source_sha256": record.sha256,
+                "evidence": index.evidence_of(cell.key, record.sha256, bool(files), evidence),
+                "entries": entries,
+            }
+
+
+def _sections(pairs: Sequence[Pair], cells: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    targets = {unit.target.name: unit.target for unit, _ in pairs}
+    kernels = {unit.kernel.name: unit.kernel for unit, _ in pairs}
+    formats = {unit.format.name: unit.format for unit, _ in pairs if unit.format}
+    return {
+        "targets": [index.target_record(t) for t in targets.values()],
+        "kernels": [{"key": k.name, **emit.kernel_record(k)} for k in kernels.values()],
+        "formats": [{"key": f.name, **f.descriptor()} for f in formats.values()],
+        "cells": list(cells),
+    }
+
+
+def build(options: Options, output: Output) -> Summary:
+    """Build a folder of artifacts. Failed jobs are in the summary; what stops the whole build raises
+    BuildError."""
+    generator = state.generator_digest()
+    files = state.files_digest(generator, options.manifest, options.evidence)
+    if saved := state.fresh(options.out, options.inputs(files)):
+        return Summary.unchanged(saved)
+    units, summary = _plan(options, output)
+    tools = toolchain.find([unit.target for unit in units], options.names, output.say)
+    with lock(options.out) as keep:  # bad input and missing compilers never get as far as to make a folder
+        _forget(options.out)
+        records, _ = emit_all(options, units, state.Digester(generator), output.progress)
+        pairs = list(zip(units, records))
+        compiled = compile_all(options, pairs, tools, keep, output)
+        summary.failures = compiled.failures
+        _count(summary, pairs, compiled, tools, runner.seconds(options.out))
+        if not summary.failures:
+            _finish(options, pairs, tools, compiled, options.inputs(files), summary)
+    return summary
+
+
+def _finish(
+    options: Options,
+    pairs: Sequence[Pair],
+    tools: toolchain.Toolchain,
+    compiled: Compiled,
+    inputs: str,
+    summary: Summary,
+) -> None:
+    """Write the index and, last of all, the stamp."""
+    evidence = index.read_evidence(options.evidence)
+    sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence))
+    provenance.write_lines(options.out / name.INDEX, index.lines(tools.versions(), sections))
+    files = {name.INDEX, name.BUILD_FILE, *(record.source for _, record in pairs)}
+    files |= {path for unit, _ in pairs for _, path in built(unit, tools)}
+    state.write_stamp(options.out, inputs, files, compiled.read, summary.to_json())
+
+
+def _count(
+    summary: Summary,
+    pairs: Iterable[Pair],
+    compiled: Compiled,
+    tools: toolchain.Toolchain,
+    seconds: Mapping[str, float],
+) -> None:
+    rows = {(row.kernel, row.target): row for row in summary.rows}
+    for unit, _ in pairs:
+        row, paths = rows[unit.kernel.name, unit.target.name], [path for _, path in built(unit, tools)]
+        made = [path for path in paths if path in compiled.made]
+        if unit.key in compiled.failures:
+            row.failed += len(unit.jobs)
+        elif not paths:
+            row.emitted += len(unit.jobs)
+        elif made:
+            row.compiled += len(unit.jobs)
+        else:
+            row.current += len(unit.jobs)
+        row.seconds += sum(seconds.get(path, 0.0) for path in made)
+        row.bytes += sum(compiled.artifacts[path].size for path in paths if path in compiled.artifacts)
+
+
+def check_prebuilt(options: Options, output: Output) -> Summary:
+    """Check that a folder holds what this manifest and this generator would build; compile nothing.
+
+    Each difference is in the summary's failures: a prebuilt folder is never taken for what it is not.
+    """
+    units, summary = _plan(options, output)
+    indexed = index.cell_keys(index.read(options.out / name.INDEX)["cells"])
+    wanted = set()
+    for i, (unit, (text, _)) in enumerate(zip(units, render_all(units, options.jobs))):
+        source = index.sha256(text.encode())
+        for cell in unit.jobs:
+            wanted.add(cell.key)
+            if cell.key not in indexed:
+                summary.failures[cell.key] = "is not in the index"
+            elif indexed[cell.key]["source_sha256"] != source:
+                summary.failures[cell.key] = "was built from another source"
+        output.progress("check", i + 1, len(units), unit.key)
+    for key in sorted(set(indexed) - wanted):
+        summary.failures[key] = "is in the index, but not in the plan"
+    for problem in index.validate(options.out):
+        summary.failures.setdefault(problem.split(": ")[0], problem)
+    for row in summary.rows:
+        row.current = row.jobs
+    return summary

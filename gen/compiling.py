@@ -1,0 +1,144 @@
+"""The compile stage: run the compilers over what changed, and look into what they made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import audit, index, name, ninja, plan, provenance, runner, state, toolchain
+from .options import Options, Output, Progress
+from .provenance import BuildError
+from .state import ArtifactRecord, UnitRecord
+
+Pair = tuple[plan.Unit, UnitRecord]
+
+
+@dataclass
+class Compiled:
+    """What came of the compile stage: artifacts by path, the paths made in this run, failures by unit key."""
+
+    artifacts: dict[str, ArtifactRecord]
+    made: set[str]
+    failures: dict[str, str]
+    read: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One artifact to be: its unit, the record of its source, its path."""
+
+    unit: plan.Unit
+    record: UnitRecord
+    path: str
+
+
+Known = dict[str, ArtifactRecord]
+
+
+def _trusted(out: Path, wanted: Iterable[Wanted]) -> Known:
+    """The artifacts that are as the last audit left them, and of the present source; all others are deleted.
+
+    So what is there after the compilers have run is either known from before, or new.
+    """
+    saved = state.load_artifacts(out)
+    known = {}
+    for item in wanted:
+        record = saved.get(item.path)
+        same = record and state.stat_of(out / item.path) == (record.size, record.time)
+        if record and same and record.source_sha256 == item.record.sha256:
+            known[item.path] = record
+        else:
+            provenance.remove(out / item.path)
+    return known
+
+
+def _audit_new(out: Path, wanted: Iterable[Wanted], known: Known) -> dict[str, str]:
+    """Check the artifacts that are new, delete the bad ones, note the good ones; gives what is wrong by
+    unit."""
+    problems: dict[str, str] = {}
+    for item in wanted:
+        path, old = out / item.path, known.get(item.path)
+        found = state.stat_of(path)
+        if found is None or (old and found == (old.size, old.time)):
+            continue
+        if wrong := audit.problem(path, item.unit.target, item.record.symbols):
+            known.pop(item.path, None)
+            provenance.remove(path)
+            problems.setdefault(item.unit.key, f"{item.path}: {wrong}")
+        else:
+            digest = index.sha256(path.read_bytes())
+            known[item.path] = ArtifactRecord(*found, digest, item.record.sha256)
+    return problems
+
+
+def compile_all(
+    options: Options, pairs: Sequence[Pair], tools: toolchain.Toolchain, keep: int, output: Output
+) -> Compiled:
+    """Run the compilers over what changed, and audit what they made. Interrupted, it keeps what is whole.
+
+    `keep`: the lock's descriptor. BuildError where ninja stopped without saying why.
+    """
+    out = options.out
+    wanted = [Wanted(unit, record, path) for unit, record in pairs for _, path in built(unit, tools)]
+    known = _trusted(out, wanted)
+    before = dict(known)
+    binary = toolchain.find_ninja()
+    _write_graph(options, [unit for unit, _ in pairs], tools)
+    outcome = runner.Outcome()
+    try:
+        if wanted:
+            held = () if options.launcher else (keep,)  # a cache's server would hold the lock for ever
+            outcome = runner.run(binary, out, options.jobs, held, _step(output.progress))
+    finally:
+        _sweep(out, wanted)
+        problems = _audit_new(out, wanted, known)
+        state.save_artifacts(out, known)
+    for note in outcome.notes:
+        output.say(note)
+    failures = {**_missing(wanted, known, outcome), **_failures(outcome, wanted), **problems}
+    if outcome.status and not failures:
+        raise BuildError(f"{out}: ninja stopped with status {outcome.status}; build again")
+    made = {path for path in known if known[path] != before.get(path)}
+    return Compiled(known, made, failures, runner.files_read(binary, out) if wanted else set())
+
+
+def _missing(wanted: Iterable[Wanted], known: Known, outcome: runner.Outcome) -> dict[str, str]:
+    text = f"was not built (ninja: status {outcome.status})"
+    return {item.unit.key: f"{item.path}: {text}" for item in wanted if item.path not in known}
+
+
+def _step(progress: Progress) -> runner.Progress:
+    return lambda done, of, what: progress("compile", done, of, what)
+
+
+def built(unit: plan.Unit, tools: toolchain.Toolchain) -> list[tuple[str, str]]:
+    """(instruction set, path) of what this host compiles of a unit; nothing where it lacks the compiler."""
+    return ninja.built_artifacts(unit) if tools.builds(unit.target) else []
+
+
+def _write_graph(options: Options, units: Sequence[plan.Unit], tools: toolchain.Toolchain) -> None:
+    for backend, tool in (("cuda", tools.nvcc), ("cpu", tools.host), ("metal", tools.xcrun)):
+        if tool:
+            provenance.write(options.out / ninja.tool_file(backend), tool.identity)
+    text = ninja.render(units, tools, options.jobs, ninja.available_memory(), options.launcher)
+    provenance.write(options.out / name.BUILD_FILE, text)
+
+
+def _sweep(out: Path, wanted: Iterable[Wanted]) -> None:
+    """Delete what stopped compilers left."""
+    for item in wanted:
+        for made in (item.path, name.intermediate(item.path, "air")):
+            for suffix in (".tmp", ".d"):
+                provenance.remove(out / f"{made}{suffix}")
+
+
+def _failures(outcome: runner.Outcome, wanted: Iterable[Wanted]) -> dict[str, str]:
+    """Ninja's failures by unit; where several artifacts of a unit failed, the first one's message."""
+    owner = {item.path: item.unit.key for item in wanted}
+    found: dict[str, str] = {}
+    for path, text in outcome.failures.items():
+        artifact = path.removeprefix(f"{name.WORK}/").removesuffix(".air")
+        key = owner.get(path) or owner.get(artifact) or path
+        found.setdefault(key, f"{path}: its compiler failed: {text.strip() or 'it printed nothing'}")
+    return found

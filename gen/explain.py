@@ -1,0 +1,117 @@
+"""`wootz explain`: the chain of one unit, from the manifest's axes to the launch formula and the evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import emission, index, name, ninja, plan, toolchain
+from .manifest import Manifest
+from .provenance import BuildError
+
+_LONG = ("values", "positions")  # tables that would bury the rest
+
+
+def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path | None) -> dict[str, Any]:
+    """Everything about kernel x format x target. `folder`: where it was built, for evidence. PlanError as
+    `select`."""
+    profile = next(iter(manifest.profiles))
+    whole = plan.Request(profile=profile, targets=(target,), formats=(fmt,), kernels=(kernel,))
+    unit = next(iter(plan.units(manifest, plan.select(manifest, whole))), None)
+    if unit is None:
+        raise plan.PlanError(
+            f"kernel {kernel} has no cells with format {fmt}: see formats of {kernel} in the manifest"
+        )
+    fact: dict[str, Any] = {
+        "unit": unit.key,
+        "axes": _short(unit.format.descriptor()) if unit.format else None,
+        "target": index.target_record(unit.target),
+        "cells": [{"key": c.key, "state": c.state, "reason": c.reason, "evidence": []} for c in unit.cells],
+        "source": unit.source,
+        "artifacts": [path for _, path in unit.artifacts],
+        "commands": _commands(unit),
+        "entries": [],
+    }
+    if unit.jobs:
+        text, entries = emission.render(unit)
+        fact["source_sha256"] = index.sha256(text.encode())
+        fact["entries"] = [{"dtype": e["dtype"], "options": e["options"], **e["entry"]} for e in entries]
+        _add_evidence(fact, folder)
+    return fact
+
+
+def _short(value: Any) -> Any:
+    """A descriptor without its long tables."""
+    if isinstance(value, Mapping):
+        return {k: f"({len(v)} entries)" if k in _LONG else _short(v) for k, v in value.items()}
+    return [_short(v) for v in value] if isinstance(value, list) else value
+
+
+def _commands(unit: plan.Unit) -> list[str]:
+    """The compiler calls, without the shell around them that makes them atomic; tools go by their plain
+    names."""
+    rules = ninja.commands(toolchain.Toolchain())
+    return [ninja.expand(ninja.bare(rules[edge.rule]), edge) for edge in ninja.edges(unit)]
+
+
+def _add_evidence(fact: dict[str, Any], folder: Path | None) -> None:
+    """What the index of a built folder knows. A folder without one leaves the lists empty."""
+    try:
+        cells = index.cell_keys(index.read(folder / name.INDEX)["cells"]) if folder else {}
+    except BuildError:
+        cells = {}
+    for cell in fact["cells"]:
+        known = cells.get(cell["key"])
+        if known and known["source_sha256"] == fact["source_sha256"]:
+            cell["evidence"] = known["evidence"]
+
+
+def as_text(fact: Mapping[str, Any]) -> str:
+    """For people."""
+    lines = [fact["unit"], ""]
+    for key, value in (fact["axes"] or {}).items():
+        lines.append(f"  {key + ':':10}{json.dumps(value)}")
+    lines += ["", f"source      {fact['source']}", *(f"artifact    {path}" for path in fact["artifacts"])]
+    lines += [f"command     {command}" for command in fact["commands"]]
+    lines += ["", "cells"]
+    for cell in fact["cells"]:
+        lines.append(
+            f"  {cell['key']}  {cell['state']}  "
+            f"{cell['reason'] or ', '.join(cell['evidence']) or 'not built here'}"
+        )
+    lines += ["", "entries"]
+    for entry in fact["entries"]:
+        when = " and ".join(map(formula, entry["when"])) or "always"
+        lines.append(f"  {entry['symbol']}  when {when}")
+        lines.append(
+            f"    grid ({', '.join(map(formula, entry['grid']))}), "
+            f"block {entry['block']}, shared {entry['shared']} B"
+        )
+        lines.append(f"    ({', '.join(f'{kind} {label}: {role}' for label, kind, role in entry['args'])})")
+    return "\n".join(lines)
+
+
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "mod": "%",
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "ge": ">=",
+    "gt": ">",
+    "and": "and",
+    "or": "or",
+}
+
+
+def formula(value: Any) -> str:
+    """A launch formula as text: ["ceildiv", "n", 32] is ceildiv(n, 32)."""
+    if not isinstance(value, (list, tuple)):
+        return str(value)
+    op, a, b = value[0], formula(value[1]), formula(value[2])
+    return f"({a} {_INFIX[op]} {b})" if op in _INFIX else f"{op}({a}, {b})"

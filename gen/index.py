@@ -1,0 +1,165 @@
+"""Artifacts -> index.json, the one file that the loader reads. A record is a line; every section is sorted by
+key.
+
+{"wootz_index":1,"generator":..,"compilers":{..},"count":{..},
+"targets":[
+{"key":..},
+..],"kernels":[..],"formats":[..],"cells":[..]}
+The loader splits the bytes into lines and bisects, so neither the line structure nor the order is a matter of
+taste. The text depends on the plan, the sources, the artifacts and the evidence: not on the folder, the time
+or the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from . import __version__
+from .provenance import BuildError
+from .target import Target
+
+VERSION = 1
+SECTIONS = ("targets", "kernels", "formats", "cells")
+EMITTED, COMPILED = "emitted", "compiled"
+Evidence = Mapping[str, Sequence[tuple[str, str]]]
+"""Cell key -> (source sha256, label) of each run that passed."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One compiled file of a unit; `file` relative to the folder, `isa` "" where the target has no
+    instruction sets."""
+
+    file: str
+    size: int
+    sha256: str
+    isa: str
+
+
+def dump(record: Mapping[str, Any]) -> str:
+    """Compact JSON on one line, keys in the order given."""
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def sha256(data: bytes) -> str:
+    """Hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_evidence(folder: Path) -> dict[str, list[tuple[str, str]]]:
+    """Every passed cell in folder/*.json, files of the form
+    {"device":..,"cells":[{"cell","source_sha256","pass"}]}.
+
+    BuildError names a file that is not of that form. A folder that is not there holds no evidence.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+            label = f"executed:{report['device']}"
+            passed = [(str(c["cell"]), str(c["source_sha256"])) for c in report["cells"] if c["pass"] is True]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BuildError(f"{path}: is no evidence file: {type(error).__name__}: {error}") from error
+        for cell, source in passed:
+            found.setdefault(cell, []).append((source, label))
+    return found
+
+
+def evidence_of(key: str, source: str, compiled: bool, evidence: Evidence) -> list[str]:
+    """The rungs that a cell has reached: what a run proved counts only while the source is the same."""
+    runs = {label for sha, label in evidence.get(key, ()) if sha == source}
+    return [EMITTED, *([COMPILED] if compiled else []), *sorted(runs)]
+
+
+def target_record(target: Target) -> dict[str, Any]:
+    """What the loader needs to choose a target."""
+    return {
+        "key": target.name,
+        "backend": target.backend,
+        "arch": target.arch,
+        "capability": list(target.capability) if target.capability else None,
+        "suffix": target.suffix,
+        "features": sorted(target.features),
+        "isa": list(target.isa),
+        "min_os": target.min_os,
+        "extension": target.extension,
+        "simd": target.simd,
+        "max_threads": target.max_threads,
+        "shared_bytes": target.shared_bytes,
+    }
+
+
+def lines(compilers: Mapping[str, str], sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """The index, line by line. Each record has a "key", which is unique in its section and comes first."""
+    count = {section: len(sections[section]) for section in ("formats", "kernels", "targets", "cells")}
+    meta = {"wootz_index": VERSION, "generator": __version__, "compilers": dict(compilers), "count": count}
+    yield dump(meta)[:-1] + ",\n"
+    for number, section in enumerate(SECTIONS):
+        yield f'{"]," if number else ""}"{section}":[\n'
+        records = sorted(sections[section], key=lambda record: str(record["key"]))
+        for i, record in enumerate(records):
+            yield dump(record) + (",\n" if i + 1 < len(records) else "\n")
+    yield "]}\n"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A whole index as one object. BuildError where it is missing or is none."""
+    try:
+        index = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise BuildError(f"{path}: there is no index; run: wootz build --out {path.parent}") from error
+    except (OSError, ValueError) as error:
+        raise BuildError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(index, dict) or index.get("wootz_index") != VERSION:
+        raise BuildError(f"{path}: is no wootz index of version {VERSION}")
+    return index
+
+
+def validate(folder: Path) -> list[str]:
+    """Everything that is wrong with an artifact folder; empty where it is whole. Raises BuildError as `read`
+    does."""
+    path = folder / "index.json"
+    index = read(path)
+    found = list(_structure(path.read_text(encoding="utf-8").split("\n"), index))
+    for cell in index["cells"]:
+        found += _cell_problems(folder, cell)
+    return found
+
+
+def _structure(text: Sequence[str], index: Mapping[str, Any]) -> Iterator[str]:
+    for section in SECTIONS:
+        keys = [record["key"] for record in index[section]]
+        if keys != sorted(set(keys)):
+            yield f"{section}: keys are not sorted and unique"
+        if index["count"][section] != len(keys):
+            yield f"{section}: count says {index['count'][section]}, there are {len(keys)}"
+    heads = sum(line.startswith('{"key":"') for line in text)
+    if heads != sum(index["count"].values()):
+        yield f"{heads} lines begin a record, the counts add up to {sum(index['count'].values())}"
+
+
+def _cell_problems(folder: Path, cell: Mapping[str, Any]) -> Iterator[str]:
+    key = cell["key"]
+    claims = [(file["file"], file["sha256"]) for file in cell["files"]] + [
+        (cell["source"], cell["source_sha256"])
+    ]
+    for file, expected in claims:
+        pure = PurePosixPath(file)
+        if pure.is_absolute() or ".." in pure.parts:
+            yield f"{key}: {file} is outside the folder"
+        elif not (folder / file).is_file():
+            yield f"{key}: {file} is missing"
+        elif sha256((folder / file).read_bytes()) != expected:
+            yield f"{key}: {file} is not the file that was indexed (its sha256 differs)"
+    if not cell["entries"]:
+        yield f"{key}: has no entry"
+
+
+def cell_keys(cells: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Cells by key."""
+    return {cell["key"]: cell for cell in cells}

@@ -1,0 +1,230 @@
+"""The kernel IR: typed values in structured control flow, and the one table of its operations.
+
+A kernel is a `Function`: parameters, a thread-block size and a body of statements. A statement is a `Value`
+(an operation with a result, or with an effect and none) or one of the two regions `For` and `If`. Memory is
+reached through a `Ref` (buffer, shared array, local array, constant table). `OPS` says for each operation
+what its operands and result may be; `verify` enforces it, and each backend lowers it or refuses it by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Union
+
+DTYPES: dict[str, int] = {
+    "bool": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8, "i32": 4, "f16": 2, "bf16": 2, "f32": 4,
+}  # fmt: skip
+"""Scalar types and their size in bytes. f16 and bf16 are storage types: loaded, stored, cast and bit-cast only."""
+
+UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
+INTEGER = UNSIGNED | {"i32"}
+ARITHMETIC = frozenset({"u32", "u64", "i32", "f32"})
+INDEX = frozenset({"u32", "u64"})
+
+Attr = Union[int, float, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Ref:
+    """A memory object. space: global | shared | local | table; size in elements (0 for global memory)."""
+
+    name: str
+    dtype: str
+    space: str
+    size: int = 0
+    writable: bool = False
+    values: tuple[float, ...] = ()
+    base: Ref | None = None  # a pointer moved by `offset` keeps its origin
+    alone: bool = True  # no other argument reaches the same memory
+
+
+@dataclass(eq=False)
+class Value:
+    """One operation. dtype "" means no result; width > 1 is a vector of u32 words."""
+
+    op: str
+    dtype: str
+    args: tuple[Value, ...] = ()
+    ref: Ref | None = None
+    attrs: dict[str, Attr] = field(default_factory=dict)
+    width: int = 1
+
+
+@dataclass(eq=False)
+class For:
+    """for (index = start; index < stop; index += step); `unroll` asks for full unrolling (static bounds)."""
+
+    index: Value
+    start: Value
+    stop: Value
+    step: Value
+    unroll: bool
+    body: Block = field(default_factory=lambda: Block())
+
+
+@dataclass(eq=False)
+class If:
+    condition: Value
+    then: Block = field(default_factory=lambda: Block())
+    orelse: Block = field(default_factory=lambda: Block())
+
+
+Statement = Union[Value, For, If]
+
+
+@dataclass(eq=False)
+class Block:
+    statements: list[Statement] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Param:
+    """A kernel argument. type: ptr | u32 | u64 | f32; role: in | out | shape | pitch."""
+
+    name: str
+    type: str
+    role: str
+    ref: Ref | None = None
+    value: Value | None = None
+
+    @property
+    def symbol(self) -> str:
+        """The argument's C identifier; a pitch shares its field's name and is told apart by its role."""
+        stem = self.name.replace(".", "_")
+        return f"{stem}_pitch" if self.role == "pitch" else stem
+
+
+@dataclass(eq=False)
+class Function:
+    name: str
+    threads: int
+    min_blocks: int = 0  # blocks that should fit a multiprocessor at once; 0 leaves registers to the compiler
+    params: list[Param] = field(default_factory=list)
+    body: Block = field(default_factory=Block)
+    refs: list[Ref] = field(default_factory=list)  # shared, local and table objects, in order of declaration
+
+    def shared_bytes(self) -> int:
+        return sum(r.size * DTYPES[r.dtype] for r in self.refs if r.space == "shared")
+
+
+@dataclass(frozen=True)
+class Op:
+    """The rule of one operation. result: "same" (as the operands), "bool", "none", "attr" (free) or a dtype.
+
+    kind: pure (may be shared, moved and dropped), read (memory or variable), effect, or collective (all lanes
+    of the block or of the SIMD group must arrive together).
+    """
+
+    arity: int
+    operands: frozenset[str]
+    result: str
+    kind: str = "pure"
+
+
+_NUM, _INT, _F32, _BOOL = ARITHMETIC, frozenset({"u32", "u64", "i32"}), frozenset({"f32"}), frozenset({"bool"})
+_ANY = frozenset(DTYPES)
+_LOGIC = _INT | _BOOL
+
+OPS: dict[str, Op] = {
+    "const": Op(0, _ANY, "attr"),
+    "param": Op(0, _ANY, "attr"),
+    "index": Op(0, _ANY, "u32"),  # a loop's index
+    "thread": Op(0, _ANY, "u32"),  # linear index in the block
+    "block": Op(0, _ANY, "u32"),  # attrs: axis
+    "grid": Op(0, _ANY, "u32"),  # attrs: axis; number of blocks
+    **{name: Op(2, _NUM, "same") for name in ("add", "sub", "mul", "div", "min", "max")},
+    "rem": Op(2, _INT, "same"),
+    **{name: Op(2, _LOGIC, "same") for name in ("and", "or", "xor")},
+    **{name: Op(2, _INT, "same") for name in ("shl", "shr")},
+    "and_xor": Op(3, frozenset({"u32"}), "same"),  # (a & b) ^ c: one instruction where there is a three-input one
+    "neg": Op(1, frozenset({"f32", "i32"}), "same"),
+    "not": Op(1, _LOGIC, "same"),
+    "fma": Op(3, _F32, "same"),  # one rounding
+    "mad": Op(3, _F32, "same"),  # a*b+c with one rounding or two, whichever is faster
+    **{name: Op(2, _NUM, "bool") for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+    "select": Op(3, _ANY, "same"),  # operand 0 is the condition
+    "cast": Op(1, _ANY, "attr"),
+    "bitcast": Op(1, _ANY, "attr"),
+    "unpack_f16": Op(1, frozenset({"u32"}), "f32"),  # attrs: half (0 low, 1 high)
+    "word": Op(1, frozenset({"u32"}), "u32"),  # attrs: lane; of a vector
+    "load": Op(1, INDEX, "attr", "read"),
+    "load_words": Op(1, INDEX, "u32", "read"),
+    "get": Op(0, _ANY, "attr", "read"),  # a variable
+    "declare": Op(-1, _ANY, "none", "effect"),  # a local array, or a variable with its initial value
+    "set": Op(1, _ANY, "none", "effect"),
+    "store": Op(2, _ANY, "none", "effect"),
+    "store_words": Op(-1, INDEX, "none", "effect"),
+    "offset": Op(1, INDEX, "none", "effect"),  # declares a moved pointer (attrs: name)
+    "atomic_add": Op(2, _ANY, "none", "effect"),
+    "lane_xor": Op(1, frozenset({"f32", "u32"}), "same", "collective"),  # attrs: mask
+    "barrier": Op(0, _ANY, "none", "collective"),
+}
+
+
+def walk(block: Block) -> Iterator[Statement]:
+    """Every statement, regions before their bodies, in program order."""
+    for statement in block.statements:
+        yield statement
+        if isinstance(statement, For):
+            yield from walk(statement.body)
+        elif isinstance(statement, If):
+            yield from walk(statement.then)
+            yield from walk(statement.orelse)
+
+
+def operands(statement: Statement) -> tuple[Value, ...]:
+    if isinstance(statement, For):
+        return (statement.start, statement.stop, statement.step)
+    if isinstance(statement, If):
+        return (statement.condition,)
+    return statement.args
+
+
+def is_const(value: Value, number: float | None = None) -> bool:
+    return value.op == "const" and (number is None or value.attrs["value"] == number)
+
+
+def float_bits(number: float) -> int:
+    """The bits of an f32 constant."""
+    import struct
+
+    return int(struct.unpack("<I", struct.pack("<f", number))[0])
+
+
+_FOLD: dict[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "shl": lambda a, b: a << b,
+    "shr": lambda a, b: a >> b,
+    "min": min,
+    "max": max,
+    "div": lambda a, b: a // b,
+    "rem": lambda a, b: a % b,
+    "lt": lambda a, b: int(a < b),
+    "le": lambda a, b: int(a <= b),
+    "eq": lambda a, b: int(a == b),
+}
+
+
+def fold(op: str, dtype: str, numbers: Sequence[float]) -> int | None:
+    """The value of an unsigned integer operation on constants, or None where it is not folded."""
+    if dtype not in ("u32", "u64") or op not in _FOLD or (op in ("div", "rem") and numbers[1] == 0):
+        return None
+    if op in ("shl", "shr") and numbers[1] >= 8 * DTYPES[dtype]:
+        return None
+    return int(_FOLD[op](*numbers)) & ((1 << (8 * DTYPES[dtype])) - 1)
+
+
+def round_f32(number: float) -> float:
+    """A Python float rounded to f32 (infinities and NaN pass)."""
+    import struct
+
+    if math.isnan(number) or math.isinf(number):
+        return number
+    return float(struct.unpack("<f", struct.pack("<f", number))[0])

@@ -1,0 +1,24 @@
+"""binary: y[i] = a[i] op b[i], op one of add, sub, mul, div, min, max.
+
+f32 arithmetic, one rounding to the output type. min and max propagate NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..axes import Format
+from ..family import Family, Operand, Variant
+from ..target import Target
+from ._map import elementwise
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    op = options["op"]
+    yield elementwise(("a", "b"), dtype, target, lambda b, v: b.op(op, *v), options)
+
+
+_VECTOR = ("n",)
+FAMILY = Family(
+    (Operand("a", "array", _VECTOR), Operand("b", "array", _VECTOR)), Operand("y", "array", _VECTOR), variants, alias=True, flat=True
+)

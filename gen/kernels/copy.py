@@ -1,0 +1,17 @@
+"""copy: y[i] = x[i], bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..axes import Format
+from ..family import Family, Operand, Variant
+from ..target import Target
+from ._map import elementwise
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    yield elementwise(("x",), dtype, target, None, options)
+
+
+FAMILY = Family((Operand("x", "array", ("n",)),), Operand("y", "array", ("n",)), variants, alias=True, flat=True)

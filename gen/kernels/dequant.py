@@ -1,0 +1,45 @@
+"""dequant: y[n, k] = the dequantised weights. One thread decodes one chunk of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..axes import Format
+from ..dsl import Builder
+from ..family import Family, Operand, Variant
+from ..packed import Packed, require, steps
+from ..target import Target
+from ..vectors import store_ragged, threads_of
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    fmt = require(fmt, "dequant")
+    threads = threads_of(target.simd, 128)
+    walk = steps(fmt)
+
+    def build(b: Builder) -> None:
+        w = Packed(b, fmt, target, walk)
+        y = b.buffer("y", dtype, "out")
+        n, k = b.scalar("n"), b.scalar("k")
+        w.declare_pitches(k)
+        item = b.block() * threads + b.thread()
+        with b.when(item < n * w.chunks()):
+            row, chunk = item // w.chunks(), item % w.chunks()
+            line = b.at(y, row.cast("u64") * k.cast("u64"))
+            words = b.local("words", "u32", walk.chunk_words)
+            spare = b.local("values", "f32", walk.vector)
+            w.load_chunk(row, chunk, words, 0)
+            with b.loop(0, walk.chunk // walk.step, unroll=True) as step:
+                view = w.view(words, step * walk.step_words, walk.step_words)
+                for at in range(0, walk.step, walk.vector):
+                    first = chunk * walk.chunk + step * walk.step + at
+                    decoded = w.decode(view, at, walk.vector)
+                    scale, zero = w.scale(row, first, view, at), w.zero(row, first, view, at)
+                    values = [w.apply(v, scale, zero) for v in decoded]
+                    store_ragged(b, line, first, k, dtype, values, spare)
+
+    chunks = ["mul", "n", ["ceildiv", "k", walk.chunk]]
+    yield Variant("", threads, (["ceildiv", chunks, threads], 1, 1), build, (["lt", chunks, 2**31],), options)
+
+
+FAMILY = Family((Operand("w", "quantised", ("n", "k")),), Operand("y", "array", ("n", "k")), variants)

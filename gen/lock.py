@@ -1,0 +1,40 @@
+"""One build at a time in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import name, provenance
+from .provenance import BuildError
+
+
+@contextlib.contextmanager
+def lock(out: Path) -> Iterator[int]:
+    """Hold the folder for this process; gives the lock's descriptor. BuildError where another one holds it.
+
+    The system lets go of the lock when the process ends, however it ends.
+    """
+    provenance.make_folder(out / name.WORK)
+    path = out / name.WORK / "lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise BuildError(f"{path}: cannot lock: {error.strerror}; choose another --out") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise BuildError(
+                f"{out}: another wootz (process {holder}) is building here; wait, or use another --out"
+            ) from error
+        with contextlib.suppress(OSError):  # the number is for the message above only
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield descriptor
+    finally:
+        os.close(descriptor)

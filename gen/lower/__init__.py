@@ -1,0 +1,1 @@
+"""Lowering: one walk over the IR (`walker`), one table of spellings for each language."""

@@ -1,0 +1,128 @@
+"""Spellings that C++, CUDA C++ and Metal share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ..ir import Ref, Value, float_bits
+
+Spell = Callable[[Value, list[str]], str]
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+}  # fmt: skip
+_LOGICAL = {"and": "&&", "or": "||", "xor": "!="}
+_LANES = "xyzw"
+
+
+def _infix(value: Value, args: list[str]) -> str:
+    table = _LOGICAL if value.args[0].dtype == "bool" and value.op in _LOGICAL else _INFIX
+    return f"({args[0]} {table[value.op]} {args[1]})"
+
+
+def call(name: str) -> Spell:
+    return lambda value, args: f"{name}({', '.join(args)})"
+
+
+def by_types(table: dict[tuple[str, str], str], what: str) -> Spell:
+    """A conversion chosen by (from, to): a template with {0}."""
+
+    def spell(value: Value, args: list[str]) -> str:
+        key = (value.args[0].dtype, value.dtype)
+        if key not in table:
+            raise KeyError(f"{what} from {key[0]} to {key[1]} has no spelling")
+        return table[key].format(args[0])
+
+    return spell
+
+
+def extreme(integer: str, real: str) -> Spell:
+    """min or max: integers by one function, floats by another that propagates NaN."""
+    return lambda value, args: f"{real if value.dtype == 'f32' else integer}({', '.join(args)})"
+
+
+def literal_of(types: dict[str, str], from_bits: str) -> Callable[[str, float], str]:
+    """Constants; `from_bits` turns an integer into the f32 of those bits, for what has no decimal spelling."""
+
+    def literal(dtype: str, number: float) -> str:
+        if dtype == "bool":
+            return "true" if number else "false"
+        if dtype == "f32":
+            if not math.isfinite(number):
+                return from_bits.format(f"0x{0x7FC00000 if math.isnan(number) else float_bits(number):08x}u")
+            text = repr(float(number))
+            return f"({text}f)" if number < 0 else f"{text}f"
+        if dtype == "u32":
+            return f"0x{int(number):x}u" if number > 0xFFFF else f"{int(number)}u"
+        if dtype == "u64":
+            return f"{types['u64']}({int(number)}u)" if number < 2**32 else f"{int(number)}ull"
+        return f"{types[dtype]}({int(number)})"
+
+    return literal
+
+
+def indexed(ref: Ref, index: str) -> str:
+    return f"{ref.name}[{bare(index)}]"
+
+
+def bare(text: str) -> str:
+    """Without one pair of parentheses around the whole."""
+    depth = 0
+    for i, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0 and i < len(text) - 1:
+            return text
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
+
+
+def lane(value: Value, args: list[str]) -> str:
+    return f"{args[0]}.{_LANES[int(value.attrs['lane'])]}"
+
+
+COMMON: dict[str, Spell] = {
+    **dict.fromkeys(_INFIX, _infix),
+    "neg": lambda value, args: f"(-{args[0]})",
+    "not": lambda value, args: f"({'!' if value.dtype == 'bool' else '~'}{args[0]})",
+    "select": lambda value, args: f"({args[0]} ? {args[1]} : {args[2]})",
+    "load": lambda value, args: indexed(value.ref, args[0]) if value.ref else "",
+    "get": lambda value, args: value.ref.name if value.ref else "",
+    "word": lane,
+}
+
+
+def declare(types: dict[str, str], space: str = "") -> Spell:
+    def spell(value: Value, args: list[str]) -> str:
+        ref = value.ref
+        if ref is None:
+            raise KeyError("declare names no object")
+        if ref.space == "var":
+            return f"{types[ref.dtype]} {ref.name} = {args[0]};"
+        return f"{space}{types[ref.dtype]} {ref.name}[{ref.size}];"
+
+    return spell
+
+
+def statements(types: dict[str, str], pointer: Callable[[Ref], str]) -> dict[str, Spell]:
+    """Effects that every language writes alike."""
+    return {
+        "declare": declare(types),
+        "set": lambda value, args: f"{value.ref.name if value.ref else ''} = {args[0]};",
+        "store": lambda value, args: f"{indexed(value.ref, args[0]) if value.ref else ''} = {args[1]};",
+        "offset": lambda value, args: _offset(value, args, pointer),
+    }
+
+
+def _offset(value: Value, args: list[str], pointer: Callable[[Ref], str]) -> str:
+    ref = value.ref
+    if ref is None or ref.base is None:
+        raise KeyError("offset moves no buffer")
+    return f"{pointer(ref)} {ref.name} = {ref.base.name} + {args[0]};"
+
+
+def table(kind: str, name: str, values: tuple[float, ...], literal: Callable[[str, float], str]) -> str:
+    """A constant array, eight entries a line."""
+    cells = [literal("f32", v) for v in values]
+    lines = [", ".join(cells[i : i + 8]) for i in range(0, len(cells), 8)]
+    return f"{kind} {name}[{len(values)}] = {{\n    " + ",\n    ".join(lines) + "};"

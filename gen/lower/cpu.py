@@ -1,0 +1,242 @@
+"""Host C++: a kernel runs a range of blocks, each of one thread, so a barrier orders nothing.
+
+The entry's interface: SYMBOL(args, grid, begin, end); args[i] points at the value of argument i, blocks are numbered
+x first. f16 and bf16 are carried as their bits, so that any C++17 compiler will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir import Function, Param, Ref, Value, walk
+from . import c
+from .walker import Dialect, body, used_helpers
+
+TYPES = {
+    "bool": "bool", "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t", "i32": "int32_t",
+    "f16": "uint16_t", "bf16": "uint16_t", "f32": "float",
+}  # fmt: skip
+
+CASTS = {
+    ("f16", "f32"): "half_to_float({0})",
+    ("bf16", "f32"): "bits_to_float(uint32_t({0}) << 16)",
+    ("f32", "f16"): "float_to_half({0})",
+    ("f32", "bf16"): "float_to_bfloat({0})",
+    **{(a, b): f"{TYPES[b]}({{0}})" for a in ("u8", "u16", "u32", "u64", "i32") for b in ("u16", "u32", "u64", "i32", "f32")},
+    **{("f32", b): f"{TYPES[b]}({{0}})" for b in ("u32", "i32")},
+}
+BITCASTS = {
+    ("f32", "u32"): "float_to_bits({0})",
+    ("u32", "f32"): "bits_to_float({0})",
+    ("f16", "u16"): "{0}",
+    ("bf16", "u16"): "{0}",
+    ("u16", "f16"): "{0}",
+    ("u16", "bf16"): "{0}",
+}
+
+HELPERS = {
+    "float_to_bits": """static inline uint32_t float_to_bits(float value)
+{
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    return bits;
+}
+""",
+    "bits_to_float": """static inline float bits_to_float(uint32_t bits)
+{
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+""",
+    "half_to_float": """static inline float half_to_float(uint16_t half)
+{
+#ifdef __F16C__
+    return _cvtsh_ss(half);
+#else
+    const uint32_t magnitude = uint32_t(half & 0x7fffu) << 13;
+    const uint32_t sign = uint32_t(half & 0x8000u) << 16;
+    const uint32_t special = magnitude >= 0x0f800000u ? 0x70000000u : 0u; // infinity and NaN keep all exponent bits
+    const float scaled = bits_to_float(magnitude) * 5.192296858534828e+33f; // 2^112 moves the bias, subnormals too
+    return bits_to_float((special ? (magnitude | 0x7f800000u) : float_to_bits(scaled)) | sign);
+#endif
+}
+""",
+    "float_to_half": """static inline uint16_t float_to_half(float value)
+{
+#ifdef __F16C__
+    return _cvtss_sh(value, 0);
+#else
+    const uint32_t bits = float_to_bits(value);
+    const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+    uint32_t half;
+    if (magnitude > 0x7f800000u) {
+        half = 0x7e00u | ((magnitude >> 13) & 0x1ffu);
+    } else if (magnitude >= 0x477ff000u) {
+        half = 0x7c00u; // from 65520 on, infinity
+    } else if (magnitude < 0x38800000u) {
+        half = float_to_bits(bits_to_float(magnitude) + 0.5f) - 0x3f000000u; // the sum rounds at 2^-24
+    } else {
+        half = (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1u)) >> 13; // rebias, round to nearest even
+    }
+    return uint16_t(half | sign);
+#endif
+}
+""",
+    "float_to_bfloat": """static inline uint16_t float_to_bfloat(float value)
+{
+    const uint32_t bits = float_to_bits(value);
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return uint16_t(value != value ? (bits >> 16) | 0x40u : rounded);
+}
+""",
+    "half_low": """static inline float half_low(uint32_t word)
+{
+    return half_to_float(uint16_t(word));
+}
+""",
+    "half_high": """static inline float half_high(uint32_t word)
+{
+    return half_to_float(uint16_t(word >> 16));
+}
+""",
+    "multiply_add": """static inline float multiply_add(float a, float b, float c)
+{
+#ifdef __FMA__
+    return std::fma(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+""",
+    "nan_min": """static inline float nan_min(float a, float b)
+{
+    return a != a ? a : (b != b ? b : (b < a ? b : a));
+}
+""",
+    "nan_max": """static inline float nan_max(float a, float b)
+{
+    return a != a ? a : (b != b ? b : (a < b ? b : a));
+}
+""",
+    "Words2": "struct Words2 {\n    uint32_t x, y;\n};\n",
+    "Words4": "struct Words4 {\n    uint32_t x, y, z, w;\n};\n",
+    "load_words": """template <class W> static inline W load_words(const void* from)
+{
+    W words;
+    std::memcpy(&words, from, sizeof words);
+    return words;
+}
+""",
+    "store_words": """template <class W> static inline void store_words(void* to, const W& words)
+{
+    std::memcpy(to, &words, sizeof words);
+}
+""",
+}
+
+_VECTORS = {1: "uint32_t", 2: "Words2", 4: "Words4"}
+
+
+def _pointer(ref: Ref) -> str:
+    const = "" if ref.writable else "const "
+    return f"{const}{TYPES[ref.dtype]}*" + (" __restrict" if ref.alone else "")
+
+
+def _load_words(value: Value, args: list[str]) -> str:
+    return f"load_words<{_VECTORS[value.width]}>({value.ref.name if value.ref else ''} + {args[0]})"
+
+
+def _store_words(value: Value, args: list[str]) -> str:
+    name, words = value.ref.name if value.ref else "", args[1:]
+    vector = _VECTORS[len(words)]
+    made = f"{{{', '.join(words)}}}" if len(words) > 1 else f"({words[0]})"
+    return f"store_words({name} + {args[0]}, {vector}{made});"
+
+
+_AXES = "xyz"
+
+DIALECT = Dialect(
+    name="C++",
+    types=TYPES,
+    spell={
+        **c.COMMON,
+        "thread": lambda v, a: "0u",
+        "block": lambda v, a: f"block_{_AXES[int(v.attrs['axis'])]}",
+        "grid": lambda v, a: f"grid[{v.attrs['axis']}]",
+        "min": c.extreme("std::min", "nan_min"),
+        "max": c.extreme("std::max", "nan_max"),
+        "fma": c.call("std::fma"),
+        "mad": c.call("multiply_add"),
+        "cast": c.by_types(CASTS, "C++ cast"),
+        "bitcast": c.by_types(BITCASTS, "C++ bitcast"),
+        "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
+        "and_xor": lambda v, a: f"(({a[0]} & {a[1]}) ^ {a[2]})",
+        "load_words": _load_words,
+    },
+    statements={
+        **c.statements(TYPES, _pointer),
+        "store_words": _store_words,
+        "barrier": lambda v, a: "// one thread a block: nothing to wait for",
+        "atomic_add": lambda v, a: (
+            f"__atomic_fetch_add(&{v.ref.name if v.ref else ''}[{a[0]}], {a[1]}, __ATOMIC_RELAXED);"
+        ),
+    },
+    literal=c.literal_of(TYPES, "bits_to_float({0})"),
+    pointer=_pointer,
+    vector=lambda width: _VECTORS[width],
+    index=c.indexed,
+    unroll=lambda trips: f"#pragma GCC unroll {max(1, min(trips, 64))}",
+    helpers=HELPERS,
+)
+
+_BLOCK = {
+    0: "        const uint32_t block_x = linear % grid[0];",
+    1: "        const uint32_t block_y = linear / grid[0] % grid[1];",
+    2: "        const uint32_t block_z = linear / grid[0] / grid[1];",
+}
+
+
+def _argument(index: int, param: Param) -> str:
+    if param.ref is not None:
+        const = "" if param.ref.writable else "const "
+        kind = f"{const}{TYPES[param.ref.dtype]}*"
+        return f"    {_pointer(param.ref)} {param.symbol} = *static_cast<{kind} const*>(args[{index}]);"
+    return f"    const {TYPES[param.type]} {param.symbol} = *static_cast<const {TYPES[param.type]}*>(args[{index}]);"
+
+
+def _kernel(function: Function) -> str:
+    axes = {int(s.attrs["axis"]) for s in walk(function.body) if isinstance(s, Value) and s.op == "block"}
+    shared = [f"        {TYPES[r.dtype]} {r.name}[{r.size}];" for r in function.refs if r.space == "shared"]
+    return "\n".join(
+        [
+            'extern "C" __attribute__((visibility("default"))) void',
+            f"{function.name}(void* const* args, const uint32_t* grid, uint32_t begin, uint32_t end)",
+            "{",
+            *(_argument(i, p) for i, p in enumerate(function.params)),
+            "    for (uint32_t linear = begin; linear < end; ++linear) {",
+            *(_BLOCK[axis] for axis in sorted(axes)),
+            *shared,
+            *body(function, DIALECT, depth=2),
+            "    }",
+            "}",
+            "",
+        ]
+    )
+
+
+def render(functions: Sequence[Function]) -> str:
+    """One .cpp file: headers, the tables and helpers that are used, the kernels."""
+    tables = {
+        r.name: c.table("static const float", r.name, r.values, DIALECT.literal)
+        for f in functions
+        for r in f.refs
+        if r.space == "table"
+    }
+    kernels = "\n".join(_kernel(f) for f in functions)
+    helpers = "\n".join(used_helpers(DIALECT, kernels))
+    headers = ["#include <algorithm>", "#include <cmath>", "#include <cstdint>", "#include <cstring>"]
+    if "_cvt" in helpers:
+        headers += ["#ifdef __F16C__", "#include <immintrin.h>", "#endif"]
+    parts = [p for p in ("\n".join(tables.values()), helpers, kernels) if p]
+    return "\n".join(headers) + "\n\n" + "\n".join(parts)

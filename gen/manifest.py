@@ -1,0 +1,275 @@
+"""kernels.yaml -> a typed Manifest, or one ManifestError with everything that is wrong, by line.
+
+Grammar: `manifest.schema.json`. Reading: `document`. Formats: `grammar`. Here: names, targets, kernels,
+profiles, skips, and what one section says about another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path as FilePath
+from typing import Any, Literal
+
+from .axes import AxesError, Format
+from .document import Node, read
+from .grammar import errors_in, format_of
+from .problems import ManifestError, Path, Problem, near, path_text, show
+from .schema import Checker
+from .target import BACKENDS, Target
+from .words import collisions, name_problem
+
+__all__ = ["KernelSpec", "Manifest", "ManifestError", "Problem", "Profile", "Skip", "load"]
+
+NATIVE = "native"
+PROFILE_NAMES = ("default", NATIVE)  # reserved words elsewhere
+NO_FORMAT = "-"
+Subset = Literal["all"] | tuple[str, ...]
+_NEAR_MISSES = 20  # near misses are worked out for this many unknown names of a list
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """A kernel's entry. formats: "all", or names; () for a kernel that takes no quantised operand."""
+
+    name: str
+    dtypes: tuple[str, ...]
+    formats: Subset = ()
+    options: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    knobs: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named subset. The target "native" is the GPUs of the building machine, which the build resolves."""
+
+    name: str
+    targets: Subset = "all"
+    formats: Subset = "all"
+    kernels: Subset = "all"
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Cells left out on purpose. Globs; a kernel without a format has the format "-"."""
+
+    kernel: str = "*"
+    format: str = "*"
+    dtype: str = "*"
+    target: str = "*"
+    reason: str = ""
+
+    def matches(self, kernel: str, format: str, dtype: str, target: str) -> bool:
+        """Whether the cell is left out."""
+        cell = ((kernel, self.kernel), (format, self.format), (dtype, self.dtype), (target, self.target))
+        return all(fnmatchcase(name, glob) for name, glob in cell)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything that a build is told. Mappings keep the file's order."""
+
+    path: str
+    version: int
+    targets: dict[str, Target]
+    formats: dict[str, Format]
+    kernels: dict[str, KernelSpec]
+    profiles: dict[str, Profile]
+    skips: tuple[Skip, ...]
+
+
+def load(path: str | FilePath, known_kernels: Collection[str] = ()) -> Manifest:
+    """Read and check a manifest. With `known_kernels`, a kernel of another name is a problem.
+
+    Raises ManifestError, with every problem found.
+    """
+    problems: list[Problem] = []
+    root = read(FilePath(path), problems)
+    if root is None:
+        raise ManifestError(problems)
+    reader = _Reader(str(path), root, problems)
+    manifest = reader.manifest(known_kernels)
+    if manifest is None or problems:
+        raise ManifestError(problems)
+    return manifest
+
+
+_SECTIONS = ("targets", "formats", "kernels", "profiles")
+
+
+class _Reader:
+    """One document on its way to a Manifest; problems gather on the side."""
+
+    def __init__(self, file: str, root: Node, problems: list[Problem]) -> None:
+        self.file, self.root, self.problems = file, root, problems
+        self.plain: Any = root.plain()
+        self.bad: set[Path] = (
+            set()
+        )  # what the schema refused: (section, name or index) and, one deeper, the key
+
+    def problem(self, path: Path, message: str) -> None:
+        self.problems.append(Problem(self.file, self.root.line_at(path), path_text(path), message))
+
+    def manifest(self, known_kernels: Collection[str]) -> Manifest | None:
+        """The manifest, or None where nothing can be made of the document."""
+        if not self.schema():
+            return None
+        for section in _SECTIONS:
+            self.names(section)
+        for name in self.section("kernels"):
+            if known_kernels and name not in known_kernels:
+                self.problem(("kernels", name), f"no such kernel{near(name, known_kernels)}")
+        targets = {n: self.target(n, b) for n, b in self.good("targets")}
+        formats = {n: f for n, b in self.good("formats") if (f := self.format(n, b))}
+        for name, body in self.section("formats").items():
+            if ("formats", name) in self.bad and isinstance(body, dict):
+                self.told(
+                    name, errors_in({k: v for k, v in body.items() if ("formats", name, k) not in self.bad})
+                )
+        kernels = {n: self.kernel(n, b) for n, b in self.good("kernels")}
+        profiles = {n: self.profile(n, b) for n, b in self.good("profiles")}
+        skips = self.plain.get("skips")
+        entries = enumerate(skips) if isinstance(skips, list) else ()
+        good = tuple(self.skip(i, s) for i, s in entries if ("skips", i) not in self.bad)
+        return Manifest(self.file, self.plain["version"], targets, formats, kernels, profiles, good)
+
+    def schema(self) -> bool:
+        """Check the document's shape; whether there is anything to go on with."""
+        plain = self.plain
+        if not isinstance(plain, dict):
+            self.problem((), f"is {show(plain)}, wanted a mapping that begins with version: 1")
+            return False
+        if "version" in plain and (plain["version"] != 1 or isinstance(plain["version"], bool)):
+            self.problem(("version",), f"is {show(plain['version'])}; this generator reads version 1")
+            return False
+        given = {k: v for k, v in plain.items() if v is not None or k not in ("formats", "profiles", "skips")}
+        for path, message in Checker().check("manifest", given):
+            self.problem(path, message)
+            self.bad.update((path[:2], path[:3]))
+        return "version" in plain
+
+    def section(self, name: str) -> dict[str, Any]:
+        """A section's entries, good or bad; none where the section is left out or no mapping."""
+        body = self.plain.get(name)
+        return body if isinstance(body, dict) else {}
+
+    def good(self, section: str) -> list[tuple[str, dict[str, Any]]]:
+        """The entries that the schema let pass."""
+        return [(n, b) for n, b in self.section(section).items() if (section, n) not in self.bad]
+
+    def names(self, section: str) -> None:
+        for name in self.section(section):
+            wrong = name_problem(name, target=section == "targets")
+            if wrong and not (section == "profiles" and name in PROFILE_NAMES):
+                self.problem((section, name), wrong)
+        for name, first in collisions(self.section(section)):
+            self.problem((section, name), f"the name differs from {show(first)} in letter case or dots only")
+
+    def target(self, name: str, row: dict[str, Any]) -> Target:
+        backend = BACKENDS[row["backend"]]
+        arch = row.get("arch", name if backend.has_arch else "")
+        self.check_target(name, row, arch)
+        limits = row.get("limits", {})
+        shared = limits.get("shared", backend.shared_bytes)
+        return Target(
+            name=name,
+            backend=row["backend"],
+            arch=arch,
+            features=frozenset(row.get("features", ())),
+            simd=limits.get("simd", backend.simd),
+            max_threads=limits.get("max_threads", backend.max_threads),
+            shared_bytes=shared,
+            shared_max=limits.get("shared_max", shared),
+            registers=limits.get("registers", 0),
+            isa=tuple(row.get("isa", backend.isa)),
+            min_os=row.get("min_os", ""),
+            extension=row.get("extension", backend.extension),
+            capability=tuple(row["capability"]) if "capability" in row else None,
+            suffix=row.get("suffix", ""),
+        )
+
+    def check_target(self, name: str, row: dict[str, Any], arch: str) -> None:
+        path: Path = ("targets", name)
+        allowed = BACKENDS[row["backend"]].axes
+        for key in ("arch", "capability", "suffix", "isa", "min_os"):
+            if key in row and key not in allowed:
+                self.problem(
+                    (*path, key), f"is not for backend {row['backend']}; that has {', '.join(allowed)}"
+                )
+        for key in ("features", "isa"):
+            self.unique((*path, key), row.get(key, ()))
+        if "capability" not in allowed:
+            return
+        if "capability" not in row:
+            self.problem(path, f"capability is missing; backend {row['backend']} needs [major, minor]")
+            return
+        wanted = "sm_{}{}{}".format(*row["capability"], row.get("suffix", ""))
+        if arch != wanted:
+            where = (*path, "arch") if "arch" in row else path
+            self.problem(where, f"arch {show(arch)} and capability + suffix ({wanted}) disagree")
+
+    def format(self, name: str, body: dict[str, Any]) -> Format | None:
+        found, errors = format_of(name, body)
+        self.told(name, errors)
+        return found
+
+    def told(self, name: str, errors: Iterable[AxesError]) -> None:
+        for e in errors:
+            self.problem(("formats", name, *e.path), e.message)
+
+    def kernel(self, name: str, body: dict[str, Any]) -> KernelSpec:
+        path: Path = ("kernels", name)
+        self.unique((*path, "dtypes"), body["dtypes"])
+        options = {key: tuple(values) for key, values in body.get("options", {}).items()}
+        for key, values in options.items():
+            if wrong := name_problem(key, target=False):
+                self.problem((*path, "options", key), wrong)
+            self.unique((*path, "options", key), values)
+        formats = body.get("formats", "none")
+        chosen = () if formats == "none" else self.subset((*path, "formats"), formats, "formats")
+        return KernelSpec(name, tuple(body["dtypes"]), chosen, options, dict(body.get("knobs", {})))
+
+    def profile(self, name: str, body: dict[str, Any]) -> Profile:
+        path: Path = ("profiles", name)
+        return Profile(
+            name,
+            *(
+                self.subset((*path, s), body.get(s, "all"), s, (NATIVE,) if s == "targets" else ())
+                for s in ("targets", "formats", "kernels")
+            ),
+        )
+
+    def subset(self, path: Path, given: Any, section: str, extra: tuple[str, ...] = ()) -> Subset:
+        """ "all", or names that must be in a section (or be one of `extra`)."""
+        if given == "all":
+            return "all"
+        known = {**self.section(section), **dict.fromkeys(extra)}
+        unknown = [(i, name) for i, name in enumerate(given) if name not in known]
+        for count, (i, name) in enumerate(unknown):
+            hint = near(name, known) if count < _NEAR_MISSES else ""
+            self.problem((*path, i), f"no {section[:-1]} is named {show(name)}{hint}")
+        self.unique(path, given)
+        return tuple(given)
+
+    def unique(self, path: Path, given: Iterable[Any]) -> None:
+        seen: set[Any] = set()
+        for i, entry in enumerate(given):
+            if entry in seen:
+                self.problem((*path, i), f"{show(entry)} is listed twice")
+            seen.add(entry)
+
+    def skip(self, index: int, body: dict[str, Any]) -> Skip:
+        known = {
+            "kernel": list(self.section("kernels")),
+            "format": [*self.section("formats"), NO_FORMAT],
+            "dtype": sorted({d for _, k in self.good("kernels") for d in k["dtypes"]}),
+            "target": list(self.section("targets")),
+        }
+        for key, names in known.items():
+            glob = body.get(key, "*")
+            if not any(fnmatchcase(name, glob) for name in names):
+                self.problem(("skips", index, key), f"{show(glob)} matches no {key}{near(glob, names)}")
+        if not set(known) & set(body):
+            self.problem(("skips", index), f"names nothing to skip; give one or more of {', '.join(known)}")
+        return Skip(**body)

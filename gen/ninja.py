@@ -1,0 +1,241 @@
+"""The build graph as a ninja file: a small writer, one rule a backend, one edge an artifact.
+
+Every command compiles to a temporary name and renames it, so a killed or failed compiler leaves no artifact
+behind, neither half of a new one nor an old one that no longer fits its source.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import name
+from .plan import Unit
+from .tool import Tool
+from .toolchain import Toolchain, march, runs_here
+
+GIB = 1 << 30
+PEAK = {"cuda": GIB, "cpu": 3 * GIB // 4, "metal": GIB // 2}
+"""The most memory one compile of a backend's units takes, in bytes, with room to spare."""
+
+_USABLE = 0.8  # of the memory that is free
+
+NVCC_FLAGS = (
+    "-cubin",
+    "-std=c++17",
+    "-O3",
+    "-DNDEBUG",
+    "-fmad=false",
+    "-Xptxas",
+    "-warn-spills",
+    "-allow-unsupported-compiler",
+)
+CXX_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-DNDEBUG",
+    "-fPIC",
+    "-shared",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fvisibility=hidden",
+)
+_LINK = {"Linux": ("-s", "-Wl,--build-id=none", "-Wl,--as-needed"), "Darwin": ("-Wl,-x",)}
+METAL_FLAGS = ("-x", "metal", "-O2", "-fno-fast-math")
+
+
+def escape(text: str) -> str:
+    """A path in a build line."""
+    return text.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+
+class Writer:
+    """Builds the text of a ninja file, statement by statement."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def comment(self, text: str) -> None:
+        """One line that ninja ignores."""
+        self._lines.append(f"# {text}\n")
+
+    def variable(self, key: str, value: str, indent: int = 0) -> None:
+        """`value` may refer to other variables."""
+        self._lines.append(f"{'  ' * indent}{key} = {value}\n")
+
+    def pool(self, pool: str, depth: int) -> None:
+        """At most `depth` edges of this pool run at once."""
+        self._lines.append(f"\npool {pool}\n")
+        self.variable("depth", str(depth), 1)
+
+    def rule(self, rule: str, command: str, **variables: str) -> None:
+        """Empty variables are left out."""
+        self._lines.append(f"\nrule {rule}\n")
+        self.variable("command", command, 1)
+        for key, value in variables.items():
+            if value:
+                self.variable(key, value, 1)
+
+    def build(
+        self,
+        outputs: Sequence[str],
+        rule: str,
+        inputs: Sequence[str],
+        implicit: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """One edge."""
+        after = f" | {' '.join(map(escape, implicit))}" if implicit else ""
+        sides = (" ".join(map(escape, outputs)), " ".join(map(escape, inputs)))
+        self._lines.append(f"\nbuild {sides[0]}: {rule} {sides[1]}{after}\n")
+        for key, value in (variables or {}).items():
+            self.variable(key, value, 1)
+
+    def default(self, outputs: Sequence[str]) -> None:
+        """What a plain `ninja` builds."""
+        if outputs:
+            self._lines.append("\ndefault " + " $\n  ".join(map(escape, outputs)) + "\n")
+
+    def text(self) -> str:
+        """The file."""
+        return "".join(self._lines)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One compile. `variables` are strings that end up in the command, shell-safe."""
+
+    rule: str
+    output: str
+    source: str
+    variables: Mapping[str, str]
+
+
+def available_memory() -> int:
+    """Bytes that compilers may take: what is free, within the limit of the control group."""
+    found = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        found += [int(limit) - used] if limit.isdigit() else []
+    except (OSError, ValueError):
+        pass
+    return max(min(found), 0) if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def pool_depths(backends: Iterable[str], jobs: int, memory: int) -> dict[str, int]:
+    """How many units of each backend may compile at once: within the jobs, and an even share of the
+    memory."""
+    names = sorted(set(backends))
+    return {b: max(1, min(jobs, int(memory * _USABLE / len(names)) // PEAK[b])) for b in names}
+
+
+def _shell(words: Iterable[str]) -> str:
+    return shlex.join(words).replace("$", "$$")
+
+
+_BEFORE = "rm -f $out && "
+_AFTER = (
+    ' && { test -f $out.tmp || { echo "it made no file, and reported success"; false; }; }'
+    " && mv -f $out.tmp $out || { rm -f $out.tmp $out.d; exit 1; }"
+)
+
+
+def _atomic(compile_command: str) -> str:
+    return f"{_BEFORE}{compile_command}{_AFTER}"
+
+
+def bare(command: str) -> str:
+    """A rule's command without the shell that makes it atomic."""
+    return command.removeprefix(_BEFORE).removesuffix(_AFTER).replace("$out.tmp", "$out")
+
+
+def commands(tools: Toolchain, launcher: Sequence[str] = ()) -> dict[str, str]:
+    """Rule -> command, with ninja's variables in it. A tool that this host lacks goes by its plain name."""
+
+    def start(tool: Tool | None, plain: str) -> str:
+        return _shell([*launcher, *(tool.command if tool else (plain,))])
+
+    host = tools.host.command[0] if tools.host else "c++"
+    depfile = "-MD -MF $out.d -MT $out"
+    xcrun = f"{_shell(tools.xcrun.command if tools.xcrun else ('xcrun',))} -sdk macosx"
+    nvcc = f"{start(tools.nvcc, 'nvcc')} -ccbin {_shell([host])} {_shell(NVCC_FLAGS)}"
+    cxx = f"{start(tools.host, 'c++')} {_shell((*CXX_FLAGS, *_LINK.get(platform.system(), ())))}"
+    return {
+        "cuda": _atomic(f"{nvcc} -arch=$arch {depfile} -o $out.tmp $in"),
+        "cpu": _atomic(f"{cxx} $march {depfile} -o $out.tmp $in"),
+        "air": _atomic(f"{xcrun} metal {_shell(METAL_FLAGS)} -std=$arch $minimum -c $in -o $out.tmp"),
+        "metal": _atomic(f"{xcrun} metallib -o $out.tmp $in"),
+    }
+
+
+def edges(unit: Unit) -> Iterator[Edge]:
+    """The compiles of one unit, sources first. Instruction sets that this host cannot build are left out."""
+    target = unit.target
+    for isa, artifact in unit.artifacts:
+        label = {"unit": f"{unit.key}{' ' if isa else ''}{isa}"}
+        if target.backend == "cuda":
+            yield Edge("cuda", artifact, unit.source, {"arch": target.arch, **label})
+        elif target.backend == "cpu" and runs_here(isa):
+            yield Edge("cpu", artifact, unit.source, {"march": _shell(march(isa)), **label})
+        elif target.backend == "metal":
+            air = name.intermediate(artifact, "air")
+            minimum = f"-mmacosx-version-min={target.min_os}" if target.min_os else ""
+            yield Edge("air", air, unit.source, {"arch": target.arch, "minimum": minimum, **label})
+            yield Edge("metal", artifact, air, label)
+
+
+def expand(command: str, edge: Edge) -> str:
+    """The command of one edge as the shell sees it."""
+    for key, value in {"in": edge.source, "out": edge.output, **edge.variables}.items():
+        command = command.replace(f"${key}", value)
+    return " ".join(command.replace("$$", "$").split())
+
+
+def tool_file(backend: str) -> str:
+    """A file that holds what a backend's compiler says about itself; each of its artifacts depends on it."""
+    return f"{name.WORK}/{backend}.tool"
+
+
+def render(
+    units: Iterable[Unit], tools: Toolchain, jobs: int, memory: int, launcher: Sequence[str] = ()
+) -> str:
+    """The whole file. Every edge is in it; the default builds those whose compiler this host has."""
+    units = list(units)
+    writer = Writer()
+    writer.comment("Generated by wootz. Do not edit.")
+    writer.variable("ninja_required_version", "1.8")
+    writer.variable("builddir", name.WORK)
+    backends = {unit.target.backend for unit in units}
+    for pool, depth in pool_depths(backends, jobs, memory).items():
+        writer.pool(pool, depth)
+    _rules(writer, backends, commands(tools, launcher))
+    wanted = []
+    for unit in units:
+        backend, built = unit.target.backend, tools.builds(unit.target)
+        for edge in edges(unit):
+            implicit = [tool_file(backend)] if built else []
+            writer.build([edge.output], edge.rule, [edge.source], implicit, edge.variables)
+        wanted += [path for _, path in built_artifacts(unit)] if built else []
+    writer.default(wanted)
+    return writer.text()
+
+
+def _rules(writer: Writer, backends: Iterable[str], text: Mapping[str, str]) -> None:
+    labels = {"cuda": "nvcc", "cpu": "c++", "air": "metal", "metal": "metallib"}
+    for backend in sorted(backends):
+        depfile = {"depfile": "$out.d", "deps": "gcc"} if backend != "metal" else {}
+        for rule in ("air", "metal") if backend == "metal" else (backend,):
+            writer.rule(rule, text[rule], description=f"{labels[rule]} $unit", pool=backend, **depfile)
+
+
+def built_artifacts(unit: Unit) -> list[tuple[str, str]]:
+    """(instruction set, path) of the artifacts that this host can build, best first."""
+    return [(isa, path) for isa, path in unit.artifacts if unit.target.backend != "cpu" or runs_here(isa)]

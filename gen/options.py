@@ -1,0 +1,78 @@
+"""What a build is asked for, whom it talks to, and what it has to report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import plan, state, toolchain
+
+Progress = Callable[[str, int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to build and how.
+
+    `evidence`: a folder of reports. `launcher`: words before each compiler call (a compile cache).
+    """
+
+    manifest: Path
+    request: plan.Request
+    out: Path
+    evidence: Path
+    jobs: int = 1
+    names: toolchain.Names = field(default_factory=toolchain.Names)
+    launcher: tuple[str, ...] = ()
+
+    def inputs(self, files: str) -> str:
+        """A digest of all that the build depends on, from the digest of its input files."""
+        tools = toolchain.fingerprint(self.names)
+        return state.digest_of([files, asdict(self.request), tools, list(self.launcher)])
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a build talks to: one-line messages, and progress (stage, done, of, what)."""
+
+    say: Callable[[str], None]
+    progress: Progress
+
+
+@dataclass
+class Row:
+    """One line of the summary, a kernel on a target: counts of cells, bytes and seconds of artifacts."""
+
+    kernel: str
+    target: str
+    jobs: int = 0
+    compiled: int = 0
+    current: int = 0
+    emitted: int = 0
+    skipped: int = 0
+    refused: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+
+
+@dataclass
+class Summary:
+    """What a build did. `failures`: unit key -> what went wrong."""
+
+    rows: list[Row] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """For --json and for the stamp."""
+        return {"rows": [asdict(row) for row in self.rows], "failures": self.failures}
+
+    @staticmethod
+    def unchanged(saved: Mapping[str, Any]) -> Summary:
+        """The summary of a build that finds everything as the last one left it."""
+        rows = [Row(**row) for row in saved["rows"]]
+        for row in rows:
+            row.current, row.compiled, row.seconds = row.current + row.compiled, 0, 0.0
+        return Summary(rows)

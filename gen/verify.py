@@ -1,0 +1,240 @@
+"""The IR's rules, checked before and after every pass. A broken rule is an internal error that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .ir import DTYPES, INDEX, OPS, Block, For, Function, If, Ref, Value, is_const
+from .target import Target
+
+BLOCK, GROUP, LANE = 0, 1, 2
+"""Who agrees on a value: the whole block, a SIMD group, or a single lane."""
+
+
+class VerifyError(Exception):
+    """A kernel breaks a rule of the IR: function, rule, what was found."""
+
+
+@dataclass
+class _State:
+    function: Function
+    target: Target
+    agreement: dict[Value, int] = field(default_factory=dict)
+    known: set[Ref] = field(default_factory=set)
+
+    def fail(self, rule: str, found: str) -> VerifyError:
+        return VerifyError(f"{self.function.name}: {rule}; found {found}")
+
+
+def verify(function: Function, target: Target) -> Function:
+    """The function itself, if it keeps every rule. Raises VerifyError otherwise."""
+    state = _State(function, target)
+    if not 1 <= function.threads <= target.max_threads:
+        raise state.fail(f"a block has 1 to {target.max_threads} threads", str(function.threads))
+    if function.shared_bytes() > target.shared_bytes:
+        raise state.fail(f"group memory is at most {target.shared_bytes} bytes", f"{function.shared_bytes()}")
+    for param in function.params:
+        if param.ref is not None:
+            state.known.add(param.ref)
+        if param.value is not None:
+            state.agreement[param.value] = BLOCK
+    state.known.update(r for r in function.refs if r.space in ("shared", "table"))
+    _block(state, function.body, BLOCK)
+    return function
+
+
+def _block(state: _State, block: Block, reach: int) -> None:
+    """`reach`: who is known to arrive here together."""
+    outer_values, outer_refs = dict(state.agreement), set(state.known)
+    for statement in block.statements:
+        if isinstance(statement, For):
+            _for(state, statement, reach)
+        elif isinstance(statement, If):
+            _defined(state, statement.condition, "if")
+            if statement.condition.dtype != "bool":
+                raise state.fail("an if's condition is a bool", statement.condition.dtype)
+            inner = max(reach, state.agreement[statement.condition])
+            _block(state, statement.then, inner)
+            _block(state, statement.orelse, inner)
+        else:
+            _operation(state, statement, reach)
+    state.agreement, state.known = outer_values, outer_refs
+
+
+def _for(state: _State, loop: For, reach: int) -> None:
+    bounds = (loop.start, loop.stop, loop.step)
+    for value in bounds:
+        _defined(state, value, "loop bound")
+        if value.dtype != "u32":
+            raise state.fail("a loop's bounds are u32", value.dtype)
+    if is_const(loop.step, 0):
+        raise state.fail("a loop's step is not 0", "0")
+    if loop.unroll and not all(is_const(v) for v in bounds):
+        raise state.fail("an unrolled loop has constant bounds", "run-time bounds")
+    inner = max(reach, *(state.agreement[v] for v in bounds))
+    state.agreement[loop.index] = max(state.agreement[v] for v in bounds)
+    _block(state, loop.body, inner)
+
+
+def _defined(state: _State, value: Value, user: str) -> None:
+    if value not in state.agreement:
+        raise state.fail("a value is defined before it is used, in an enclosing scope", f"{value.op} used by {user}")
+
+
+def _operation(state: _State, value: Value, reach: int) -> None:
+    rule = OPS.get(value.op)
+    if rule is None:
+        raise state.fail("an operation is in the table OPS", repr(value.op))
+    for arg in value.args:
+        _defined(state, arg, value.op)
+    if rule.arity >= 0 and len(value.args) != rule.arity:
+        raise state.fail(f"{value.op} takes {rule.arity} operands", str(len(value.args)))
+    _types(state, value)
+    if value.op in CHECKS:
+        CHECKS[value.op](state, value)
+    if rule.kind == "collective":
+        needed = BLOCK if value.op == "barrier" else GROUP
+        if reach > needed:
+            raise state.fail(f"{value.op} is reached by all lanes together (uniform control flow)", "a divergent branch")
+    if value.dtype:
+        state.agreement[value] = _agreement(state, value)
+
+
+def _types(state: _State, value: Value) -> None:
+    rule = OPS[value.op]
+    memory = value.op in ("load", "load_words", "store", "store_words", "get", "set", "declare", "offset", "atomic_add")
+    typed = value.args[1:] if value.op == "select" else value.args
+    if not memory:
+        for arg in typed:
+            if arg.dtype not in rule.operands:
+                raise state.fail(f"{value.op} takes {sorted(rule.operands)}", arg.dtype)
+        if len({a.dtype for a in typed}) > 1:
+            raise state.fail(f"{value.op}'s operands have one type", str([a.dtype for a in typed]))
+    result = {"same": typed[0].dtype if typed else "", "none": "", "attr": value.dtype}.get(rule.result, rule.result)
+    if value.dtype != result:
+        raise state.fail(f"{value.op} gives {result or 'nothing'}", value.dtype or "nothing")
+    if value.dtype and value.dtype not in DTYPES:
+        raise state.fail(f"a type is one of {sorted(DTYPES)}", value.dtype)
+
+
+def _ref(state: _State, value: Value, spaces: tuple[str, ...]) -> Ref:
+    ref = value.ref
+    if ref is None or ref not in state.known:
+        raise state.fail(f"{value.op} names a declared object", "none" if ref is None else ref.name)
+    if ref.space not in spaces:
+        raise state.fail(f"{value.op} reaches {' or '.join(spaces)} memory", f"{ref.name} in {ref.space}")
+    return ref
+
+
+def _index(state: _State, value: Value, ref: Ref, count: int = 1) -> None:
+    index = value.args[0]
+    if index.dtype not in INDEX:
+        raise state.fail("an index is u32 or u64", index.dtype)
+    if ref.size and is_const(index) and int(index.attrs["value"]) + count > ref.size:
+        raise state.fail(f"{ref.name} has {ref.size} elements", f"index {index.attrs['value']}")
+
+
+def _writable(state: _State, value: Value, ref: Ref) -> None:
+    if not ref.writable:
+        raise state.fail(f"{value.op} writes to a writable object", ref.name)
+
+
+def _check_load(state: _State, value: Value) -> None:
+    ref = _ref(state, value, ("global", "shared", "local", "table"))
+    _index(state, value, ref)
+    if value.dtype != ref.dtype:
+        raise state.fail(f"load gives {ref.name}'s type {ref.dtype}", value.dtype)
+
+
+def _check_store(state: _State, value: Value) -> None:
+    ref = _ref(state, value, ("global", "shared", "local"))
+    _writable(state, value, ref)
+    _index(state, value, ref)
+    if value.args[1].dtype != ref.dtype:
+        raise state.fail(f"store takes {ref.name}'s type {ref.dtype}", value.args[1].dtype)
+
+
+def _check_load_words(state: _State, value: Value) -> None:
+    _index(state, value, _ref(state, value, ("global", "shared")))
+    if value.width not in (1, 2, 4):
+        raise state.fail("load_words loads 1, 2 or 4 words", str(value.width))
+
+
+def _check_store_words(state: _State, value: Value) -> None:
+    ref = _ref(state, value, ("global", "shared"))
+    _writable(state, value, ref)
+    _index(state, value, ref)
+    words = value.args[1:]
+    if len(words) not in (1, 2, 4) or any(w.dtype != "u32" for w in words):
+        raise state.fail("store_words stores 1, 2 or 4 u32 words", str([w.dtype for w in words]))
+
+
+def _check_word(state: _State, value: Value) -> None:
+    if not 0 <= int(value.attrs["lane"]) < value.args[0].width:
+        raise state.fail(f"word is one of {value.args[0].width}", str(value.attrs["lane"]))
+
+
+def _check_var(state: _State, value: Value) -> None:
+    ref = _ref(state, value, ("var",))
+    if value.op == "set" and value.args[0].dtype != ref.dtype:
+        raise state.fail(f"{ref.name} is {ref.dtype}", value.args[0].dtype)
+
+
+def _check_declare(state: _State, value: Value) -> None:
+    if value.ref is None or value.ref.space not in ("local", "var"):
+        raise state.fail("declare names a local array or a variable", str(value.ref))
+    state.known.add(value.ref)
+
+
+def _check_offset(state: _State, value: Value) -> None:
+    ref = value.ref
+    if ref is None or ref.base is None or ref.base not in state.known:
+        raise state.fail("offset moves a declared buffer", "none" if ref is None else ref.name)
+    if value.args[0].dtype not in INDEX:
+        raise state.fail("an offset is u32 or u64", value.args[0].dtype)
+    state.known.add(ref)
+
+
+def _check_cast(state: _State, value: Value) -> None:
+    source, to = value.args[0].dtype, value.dtype
+    if value.op == "bitcast" and DTYPES[source] != DTYPES[to]:
+        raise state.fail("bitcast keeps the size", f"{source} to {to}")
+    if value.op == "cast" and {source, to} <= {"f16", "bf16"} and source != to:
+        raise state.fail("a cast between 16-bit floats goes through f32", f"{source} to {to}")
+
+
+def _check_mask(state: _State, value: Value) -> None:
+    mask = int(value.attrs["mask"])
+    if not 0 < mask < state.target.simd:
+        raise state.fail(f"lane_xor's mask is within {state.target.simd} lanes", str(mask))
+
+
+CHECKS: dict[str, Callable[[_State, Value], None]] = {
+    "load": _check_load,
+    "store": _check_store,
+    "atomic_add": _check_store,
+    "load_words": _check_load_words,
+    "store_words": _check_store_words,
+    "word": _check_word,
+    "get": _check_var,
+    "set": _check_var,
+    "declare": _check_declare,
+    "offset": _check_offset,
+    "cast": _check_cast,
+    "bitcast": _check_cast,
+    "lane_xor": _check_mask,
+}
+
+
+def _agreement(state: _State, value: Value) -> int:
+    if value.op == "thread":
+        return LANE if state.target.simd > 1 else BLOCK
+    if value.op in ("const", "param", "block", "grid"):
+        return BLOCK
+    if value.op == "get" or (value.ref is not None and (value.ref.writable or value.ref.space == "local")):
+        return LANE
+    if value.op == "div" and value.args[0].op == "thread" and is_const(value.args[1]):
+        whole_groups = int(value.args[1].attrs["value"]) % state.target.simd == 0
+        return GROUP if whole_groups and state.target.simd > 1 else state.agreement[value.args[0]]
+    return max((state.agreement[a] for a in value.args), default=BLOCK)

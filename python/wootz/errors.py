@@ -1,0 +1,102 @@
+"""Every exception wootz raises. All derive from WootzError; most derive from the built-in class of the same
+sense too.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentError",
+    "ArtifactError",
+    "DeviceError",
+    "DriverError",
+    "DtypeError",
+    "FormatError",
+    "ManifestError",
+    "NoKernelError",
+    "OutOfMemoryError",
+    "WootzError",
+]
+
+
+class WootzError(Exception):
+    """Base of all errors raised by wootz."""
+
+
+class ManifestError(WootzError, ValueError):
+    """A kernel manifest is wrong; the message has one `file:line: path: what` a line."""
+
+
+class ArtifactError(WootzError):
+    """An artifact folder is unusable: an index or a binary is missing, truncated, edited or at odds with the
+    other.
+    """
+
+
+class NoKernelError(WootzError, LookupError):
+    """No shipped kernel fits the request or the device; the message names the kernel, the device and what is
+    shipped.
+    """
+
+
+class ArgumentError(WootzError, ValueError):
+    """An argument of a call has the wrong kind, shape, stride, alignment or range."""
+
+
+class DtypeError(WootzError, TypeError):
+    """An array has an element type (or byte order) that the kernel does not take."""
+
+
+class FormatError(WootzError, ValueError):
+    """A format or a quantised tensor is malformed, or is not the one a kernel takes."""
+
+
+class DeviceError(WootzError, RuntimeError):
+    """A device is absent, unusable, or not the one that the other arguments are on."""
+
+
+# What to do about a driver's result, by its code in CUresult.
+_ADVICE = {
+    2: "free device memory, or use a smaller problem",
+    3: "the driver was not initialised in this process",
+    4: "the driver is shutting down; do not launch from exit handlers",
+    100: "no device is visible; check CUDA_VISIBLE_DEVICES and that the driver runs",
+    101: "no such device; check its number and CUDA_VISIBLE_DEVICES",
+    200: "the binary is no valid device image; reinstall or rebuild the artifacts",
+    209: "the binary holds no code for this device; build its target",
+    218: "the driver could not compile the PTX; ship a binary for this device",
+    222: "the PTX is newer than the driver; update the driver or ship a binary for this device",
+    500: "the binary has no such symbol; rebuild the artifacts and their index together",
+    700: "a kernel read or wrote outside its memory; the context is lost, restart the process",
+    701: "the launch wants more registers or shared memory than the device has",
+    716: "a kernel used a misaligned address; the context is lost, restart the process",
+    719: "a kernel failed; the context is lost, restart the process",
+    900: "the call is not allowed while a stream is captured; call preload() before the capture",
+}
+_OUT_OF_MEMORY = 2
+
+
+class DriverError(DeviceError):
+    """A driver call failed.
+
+    code: the driver's number (CUresult). name: its name, as CUDA_ERROR_NOT_FOUND. call: the entry point that
+    returned it.
+    """
+
+    def __init__(self, code: int, name: str, call: str, text: str = "") -> None:
+        self.code, self.name, self.call, self.text = code, name, call, text
+        parts = [f"{call} failed: {name} ({code})"]
+        parts += [part for part in (text, _ADVICE.get(code, "")) if part]
+        super().__init__("; ".join(parts))
+
+    def __reduce__(self) -> tuple[type[DriverError], tuple[int, str, str, str]]:
+        return type(self), (self.code, self.name, self.call, self.text)
+
+
+class OutOfMemoryError(DriverError, MemoryError):
+    """The driver has no memory left for what was asked."""
+
+
+def driver_error(code: int, name: str, call: str, text: str = "") -> DriverError:
+    """The exception of a failed driver call; the extension module calls this."""
+    kind = OutOfMemoryError if code == _OUT_OF_MEMORY else DriverError
+    return kind(code, name, call, text)

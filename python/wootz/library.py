@@ -1,0 +1,187 @@
+"""A folder of artifacts, opened: what it ships, and its kernels."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .arrays import parse_device
+from .errors import ArgumentError, NoKernelError
+from .formats import Descriptor
+from .index import Index
+from .kernel import Kernel, Request
+from .signature import Signature
+
+__all__ = ["Library", "default_folder", "default_library", "load"]
+
+ENVIRONMENT = "WOOTZ_ARTIFACTS"
+
+
+class Library:
+    """The kernels of one artifact folder. Opening reads the index; binaries are read when a kernel first
+    runs.
+
+    path: the folder, links resolved. index: its records. Raises ArtifactError when the index is missing or
+    damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).resolve()
+        self.index = Index.read(self.path)
+        self._formats: dict[str, Descriptor] = {}
+
+    def __repr__(self) -> str:
+        return f"<wootz library {self.path}: {self.index.count('cells')} cells>"
+
+    @functools.cached_property
+    def targets(self) -> tuple[dict[str, Any], ...]:
+        """The target rows."""
+        return tuple(self.index.records("targets"))
+
+    def cells(self) -> list[dict[str, Any]]:
+        """One dict a cell: key, kernel, format, dtype, target, options, files, entries, evidence (see the
+        index).
+        """
+        return list(self.index.records("cells"))
+
+    def formats(self) -> list[str]:
+        """Names of the formats."""
+        return list(self.index.keys("formats"))
+
+    def kernels(self) -> list[str]:
+        """Names of the kernels."""
+        return list(self.index.keys("kernels"))
+
+    def format(self, name: str) -> Descriptor:
+        """The descriptor of a format. Raises NoKernelError with the nearest name."""
+        known = self._formats.get(name)
+        if known is None:
+            record = self.index.find("formats", name)
+            if record is None:
+                raise NoKernelError(f"no format {name!r} in {self.path}{near(name, self.formats())}")
+            record.pop("key")
+            known = self._formats[name] = Descriptor.parse(record)
+        return known
+
+    def kernel(
+        self,
+        name: str,
+        format: str | None = None,
+        dtype: str = "f32",
+        device: str | None = None,
+        **options: str,
+    ) -> Kernel:
+        """A kernel as a callable; see Kernel.
+
+        name: as "qgemv". format: of its quantised operand, if it has one. dtype: f16, bf16 or f32, of its
+        arrays. device: "cpu", "cuda", "cuda:N", "metal"; None: wherever the arrays of each call are. options:
+        as op="add". Raises NoKernelError when nothing of that description is shipped, ArgumentError for
+        options that do not fit.
+        """
+        record = self.index.find("kernels", name)
+        if record is None:
+            raise NoKernelError(f"no kernel {name!r} in {self.path}{near(name, self.kernels())}")
+        signature = Signature.parse(record)
+        where = parse_device(device) if device is not None else (None, None)
+        request = Request(
+            name, self._format_of(signature, format), dtype, self._options(signature, options), where
+        )
+        self._check_shipped(signature, request)
+        return Kernel(self, signature, request)
+
+    def shipped(self, stem: str) -> str:
+        """The targets that have a binary of kernel/format/dtype, for messages."""
+        cells = self.index.records("cells", f"{stem}/")
+        return ", ".join(cell["target"] for cell in cells if cell["files"]) or "no target"
+
+    def _format_of(self, signature: Signature, format: str | None) -> Descriptor | None:
+        if signature.quantised and format is None:
+            raise ArgumentError(f"{signature} takes a quantised operand: name its format=")
+        if not signature.quantised and format is not None:
+            raise ArgumentError(f"{signature} takes no quantised operand: leave format= out")
+        return None if format is None else self.format(format)
+
+    def _options(self, signature: Signature, options: Mapping[str, str]) -> dict[str, str]:
+        wanted = signature.options
+        for given in options:
+            if given not in wanted:
+                known = ", ".join(wanted) or "none"
+                raise ArgumentError(
+                    f"{signature.name} has no option {given!r}{near(given, wanted)}; its options: {known}"
+                )
+        for missing in (each for each in wanted if each not in options):
+            choices = self._choices(signature.name, missing)
+            raise ArgumentError(f"{signature.name} needs the option {missing}=, one of {', '.join(choices)}")
+        return {each: str(options[each]) for each in wanted}
+
+    def _choices(self, kernel: str, option: str) -> list[str]:
+        cells = self.index.records("cells", f"{kernel}.")
+        return sorted({cell["options"][option] for cell in cells if option in cell["options"]})
+
+    def _check_shipped(self, signature: Signature, request: Request) -> None:
+        kind, backends = request.device[0], {row["key"]: row["backend"] for row in self.targets}
+        found = False
+        for cell in self.index.records("cells", f"{request.stem}/"):
+            found = True
+            if cell["files"] and kind in (None, backends.get(cell["target"])):
+                return
+        if found:
+            device = "any device" if kind is None else kind
+            raise NoKernelError(
+                f"{request.stem} has no binary for {device}; it is shipped for: {self.shipped(request.stem)}"
+            )
+        for option, value in request.options.items():
+            choices = self._choices(request.kernel, option)
+            if value not in choices:
+                raise NoKernelError(
+                    f"{request.kernel} has no {option}={value!r}{near(value, choices)}; "
+                    f"known: {', '.join(choices)}"
+                )
+        raise NoKernelError(
+            f"{request.stem} is not in {self.path}; of this kernel and format it has: {self._dtypes(request)}"
+        )
+
+    def _dtypes(self, request: Request) -> str:
+        prefix = request.stem.rpartition("/")[0]
+        return (
+            ", ".join(sorted({cell["dtype"] for cell in self.index.records("cells", f"{prefix}/")}))
+            or "nothing"
+        )
+
+
+def near(word: str, words: Iterable[str]) -> str:
+    """ "; did you mean ...?" for a message, or nothing."""
+    close = difflib.get_close_matches(word, list(words), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def default_folder() -> Path:
+    """WOOTZ_ARTIFACTS if set, else the folder `artifacts` inside the package, wherever that is installed."""
+    named = os.environ.get(ENVIRONMENT)
+    if named:
+        return Path(named)
+    # An editable install spreads the package over several folders.
+    folders = [Path(each) / "artifacts" for each in sys.modules[__package__].__path__]
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
+
+
+def load(path: str | os.PathLike[str] | None = None) -> Library:
+    """Opens an artifact folder: `path`, or WOOTZ_ARTIFACTS, or the one that the package ships. Raises
+    ArtifactError.
+    """
+    return Library(default_folder() if path is None else path)
+
+
+def default_library() -> Library:
+    """The library of load() with no path, opened once for each folder."""
+    return _opened(str(default_folder().resolve()))
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(folder: str) -> Library:
+    return Library(folder)

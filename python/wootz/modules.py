@@ -1,0 +1,109 @@
+"""Devices and binaries: what a device is, and artifact files read, checked and loaded once a process and
+device.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from . import _core
+from .errors import ArtifactError, DeviceError
+from .select import Device, ptx_version
+
+__all__ = ["fits", "load_module", "read_artifact", "resolve_device"]
+
+Module = Any  # _core.CpuModule, CudaModule or MetalModule
+_modules: dict[tuple[str, str], Module] = {}
+"""By sha256 and device. Binaries stay loaded: a captured graph or a running kernel may still need them."""
+
+
+def resolve_device(kind: str, number: int | None) -> Device:
+    """What selection has to know of a device. The first CUDA one initialises the driver. Raises DeviceError,
+    DriverError.
+    """
+    return _MAKE[kind](number or 0)
+
+
+@functools.cache
+def _cpu(number: int) -> Device:
+    return Device("cpu", name="the CPU", sms=_core.cpu_threads())
+
+
+@functools.cache
+def _cuda(number: int) -> Device:
+    info = _core.cuda_device_info(number)
+    return Device(
+        "cuda", number, info["name"], info["capability"], ptx_version(info["driver_version"]),
+        sms=info["sms"], shared_bytes=info["shared_bytes"],
+    )  # fmt: skip
+
+
+@functools.cache
+def _metal(number: int) -> Device:
+    if not hasattr(_core, "metal_system"):
+        raise DeviceError('device "metal" exists on macOS only')
+    return Device("metal", name="the default Metal device", system=_core.metal_system())
+
+
+_MAKE: dict[str, Callable[[int], Device]] = {"cpu": _cpu, "cuda": _cuda, "metal": _metal}
+
+
+def fits(file: Mapping[str, Any], device: Device) -> bool:
+    """Whether one of a cell's files runs on the device: CPU files are for instruction sets."""
+    return device.kind != "cpu" or _core.cpu_supports(file.get("isa") or "")
+
+
+def artifact_path(folder: Path, name: str) -> Path:
+    """The real path of an artifact. Raises ArtifactError when it is missing or leads out of the folder."""
+    pure = PurePosixPath(name)
+    if not name or pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in name or "\0" in name:
+        raise ArtifactError(f"the index of {folder} names {name!r}, which is no path inside its folder")
+    try:
+        path = (folder / name).resolve(strict=True)
+    except FileNotFoundError:
+        raise ArtifactError(f"{folder / name} is missing; reinstall or rebuild the artifacts") from None
+    except (OSError, RuntimeError) as error:
+        raise ArtifactError(f"{folder / name} cannot be resolved: {error}") from error
+    if not path.is_relative_to(folder):
+        raise ArtifactError(f"{folder / name} is a link to {path}, outside its folder")
+    return path
+
+
+def read_artifact(folder: Path, file: Mapping[str, Any]) -> bytes:
+    """The bytes of an artifact, checked against the index. Raises ArtifactError: missing, truncated or
+    edited.
+    """
+    path = artifact_path(folder, file["file"])
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from error
+    if len(data) != file["size"]:
+        raise ArtifactError(
+            f"{path} has {len(data)} bytes, the index says {file['size']}: truncated, or of another build"
+        )
+    found = hashlib.sha256(data).hexdigest()
+    if found != file["sha256"]:
+        raise ArtifactError(f"{path} was changed: its sha256 is {found}, the index says {file['sha256']}")
+    return data
+
+
+def load_module(folder: Path, file: Mapping[str, Any], device: Device) -> Module:
+    """The loaded binary; read and checked once. Raises ArtifactError, DriverError, DeviceError."""
+    key = file["sha256"], str(device)
+    module = _modules.get(key)
+    if module is None:
+        module = _modules[key] = _LOAD[device.kind](read_artifact(folder, file), file["file"], device)
+    return module
+
+
+_LOAD: dict[str, Callable[[bytes, str, Device], Module]] = {
+    "cpu": lambda image, name, device: _core.CpuModule(image, name),
+    "cuda": lambda image, name, device: _core.CudaModule(device.index, image),
+    "metal": lambda image, name, device: _core.MetalModule(image, name),
+}

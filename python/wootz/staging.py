@@ -1,0 +1,116 @@
+"""Ways to bring arrays to a device and poisoned outputs back, for verify."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import reference
+from .errors import ArgumentError, DtypeError
+
+GUARD = 64  # bytes kept before and after an output that has guards
+POISON = 0xFF  # every float type reads a run of these as NaN
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output filled with poison: the array to pass, and how to read it back: (raw storage, guards are
+    whole).
+    """
+
+    array: Any
+    read: Callable[[], tuple[NDArray[Any], bool]]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How arrays get to a device. put: NumPy storage (bf16: raw uint16), dtype -> array there."""
+
+    put: Callable[[NDArray[Any], str], Any]
+    output: Callable[[tuple[int, ...], str], Output]
+
+
+def _bfloat16() -> Any:
+    try:
+        return importlib.import_module("ml_dtypes").bfloat16
+    except ImportError:
+        raise DtypeError("NumPy has no bfloat16: install ml_dtypes to verify bf16 kernels") from None
+
+
+def _named(raw: NDArray[Any], dtype: str) -> NDArray[Any]:
+    return raw.view(_bfloat16()) if dtype == "bf16" else raw
+
+
+def _poisoned(shape: tuple[int, ...], dtype: str, guard: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    """(all bytes, the array of the shape in their middle)."""
+    storage = np.dtype(reference.DTYPES[dtype][2])
+    size = int(np.prod(shape)) * storage.itemsize
+    raw = np.full(size + 2 * guard, POISON, dtype=np.uint8)
+    return raw, raw[guard : guard + size].view(storage).reshape(shape)
+
+
+def _whole(raw: NDArray[np.uint8]) -> bool:
+    return bool((raw[:GUARD] == POISON).all() and (raw[-GUARD:] == POISON).all())
+
+
+def _cpu() -> Memory:
+    def output(shape: tuple[int, ...], dtype: str) -> Output:
+        raw, inner = _poisoned(shape, dtype, GUARD)
+        return Output(_named(inner, dtype), lambda: (inner, _whole(raw)))
+
+    return Memory(_named, output)
+
+
+def _torch(torch: Any, device: str) -> Memory:
+    kinds = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+
+    def put(raw: NDArray[Any], dtype: str) -> Any:
+        data = torch.from_numpy(np.ascontiguousarray(raw).view(np.uint8).reshape(-1)).to(device)
+        return data.view(kinds[dtype]).reshape(raw.shape) if dtype in kinds else data.reshape(raw.shape)
+
+    def output(shape: tuple[int, ...], dtype: str) -> Output:
+        raw, inner = _poisoned(shape, dtype, GUARD)
+        data = torch.from_numpy(raw).to(device)
+        array = data[GUARD : raw.size - GUARD].view(kinds[dtype]).reshape(shape)
+
+        def read() -> tuple[NDArray[Any], bool]:
+            back = data.cpu().numpy()
+            return back[GUARD : raw.size - GUARD].view(inner.dtype).reshape(shape), _whole(back)
+
+        return Output(array, read)
+
+    return Memory(put, output)
+
+
+def _own(device: str) -> Memory:
+    """Without torch: the library's own device arrays, which cannot be sliced, so that there are no guards."""
+    to_device = importlib.import_module("wootz.arrays").to_device
+
+    def output(shape: tuple[int, ...], dtype: str) -> Output:
+        array = to_device(_named(_poisoned(shape, dtype, 0)[1], dtype), device)
+        storage = np.dtype(reference.DTYPES[dtype][2])
+        return Output(array, lambda: (array.numpy().view(storage), True))
+
+    return Memory(lambda raw, dtype: to_device(_named(raw, dtype), device), output)
+
+
+def memory(device: str) -> Memory:
+    """The way to a device: NumPy for "cpu"; for "cuda:N" torch where it has CUDA, else the library's own
+    arrays.
+
+    Raises ArgumentError for any other device.
+    """
+    if device == "cpu":
+        return _cpu()
+    if not device.startswith("cuda"):
+        raise ArgumentError(f'device: wanted "cpu" or "cuda:N"; got {device!r}')
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return _own(device)
+    return _torch(torch, device) if torch.cuda.is_available() else _own(device)

@@ -1,0 +1,305 @@
+"""wootz verify: run every kernel of a library that fits a device, and compare it with the float64 reference.
+
+Each cell runs on random data that is different in every block and seeded by the cell's key, at sizes that
+are no multiple of anything. Outputs are filled with NaN before the call and have guard bytes around them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import fnmatch
+import hashlib
+import importlib
+import json
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import reference
+from .errors import ArgumentError, WootzError
+from .formats import Descriptor
+from .formats.sample import random_tensor
+from .reference import Comparison, Expected
+from .select import Device, rank
+from .staging import Memory, memory
+
+
+# ------------------------------------------------------------ shapes
+def shapes(kernel: str, format: Descriptor | None) -> list[dict[str, int]]:
+    """Sizes to run a kernel at: one element, less than a block, ragged ends in every axis, whole chunks and
+    one more.
+    """
+    if format is None:
+        return [{"n": n} for n in (1, 7, 64, 255, 1031)]
+    layout = format.layout
+    chunk = layout.chunk * layout.unit
+    block = min(format.block[1] or 64, 1024)
+    rows = min(format.block[0] or 1, 160)
+    ks = [1, 7, block, block + 3, chunk, 2 * chunk + 5, 3 * max(chunk, block) + 8]
+    if kernel == "dequant":
+        ns = [1, 3, 2, rows + 2, 1, 5, 33]
+        return [{"n": n, "k": k} for n, k in zip(ns, ks, strict=True)]
+    ms, ns = [1, 1, 2, 3, 4, 8, 1], [1, 3, 2, rows + 2, 17, 5, 1]
+    some = [{"m": m, "n": n, "k": k} for m, n, k in zip(ms, ns, ks, strict=True)]
+    return some + [{"m": m, "n": m + 9, "k": 2 * block + 1} for m in (5, 6, 7, 8)]
+
+
+# ------------------------------------------------------------ one cell
+@dataclass(frozen=True)
+class Row:
+    """The result of one cell. error and tolerance are relative (see reference.compare); message says why it
+    failed.
+    """
+
+    cell: str
+    source_sha256: str
+    error: float
+    tolerance: float
+    passed: bool
+    shapes: int
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON has no infinity: an error that is no number becomes null."""
+        record: dict[str, Any] = {
+            "cell": self.cell,
+            "source_sha256": self.source_sha256,
+            "error": self.error if np.isfinite(self.error) else None,
+            "tolerance": self.tolerance,
+            "pass": self.passed,
+            "shapes": self.shapes,
+        }
+        return record | ({"message": self.message} if self.message else {})
+
+
+def _activations(
+    shape: tuple[int, ...], dtype: str, rng: np.random.Generator, specials: bool
+) -> NDArray[Any]:
+    x = rng.standard_normal(shape) * (2.0 ** rng.uniform(-4, 4, shape) if specials else 1.0)
+    if specials:
+        odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-24, -(2.0**-140), 65504.0])
+        x = np.where(rng.random(shape) < 0.25, rng.choice(odd, shape), x)
+    return reference.round_to(x, dtype)
+
+
+def _operands(
+    kernel: str, format: Descriptor | None, size: Mapping[str, int], dtype: str, rng: np.random.Generator
+) -> dict[str, Any]:
+    if kernel == "copy":
+        return {"x": _activations((size["n"],), dtype, rng, True)}
+    if kernel == "binary":
+        return {name: _activations((size["n"],), dtype, rng, True) for name in ("a", "b")}
+    if format is None:
+        raise ArgumentError(
+            f"kernel: wanted one of {', '.join(reference.KERNELS)}; got {kernel!r}, with no format"
+        )
+    w = random_tensor(format, (size["n"], size["k"]), rng, specials=kernel == "dequant")
+    if kernel == "dequant":
+        return {"w": w}
+    return {"x": _activations((size["m"], size["k"]), dtype, rng, False), "w": w}
+
+
+def _run_once(
+    call: Callable[..., Any], cell: Mapping[str, Any], operands: Mapping[str, Any], where: Memory
+) -> tuple[Comparison, str]:
+    dtype, kernel = cell["dtype"], cell["kernel"]
+    expected: Expected = reference.expect(kernel, cell.get("options") or {}, dict(operands), dtype)
+    out = where.output(expected.value.shape, dtype)
+    there = [
+        value.map(lambda a: _field_there(a, where)) if hasattr(value, "fields") else where.put(value, dtype)
+        for value in operands.values()
+    ]
+    call(*there, out=out.array)
+    actual, whole = out.read()
+    result = reference.compare(actual, expected, dtype)
+    if not whole:
+        return Comparison(float("inf"), 0.0, False), "wrote outside its output"
+    if kernel == "copy" and actual.tobytes() != operands["x"].tobytes():
+        return Comparison(result.error, 0.0, False), "not a copy bit for bit"
+    return result, "" if result.passed else "outside the tolerance"
+
+
+_SHORT = {"uint8": "u8", "uint16": "u16", "float16": "f16", "float32": "f32"}
+
+
+def _field_there(a: NDArray[Any], where: Memory) -> Any:
+    return where.put(a, _SHORT[a.dtype.name])
+
+
+def check_cell(
+    call: Callable[..., Any], cell: Mapping[str, Any], format: Descriptor | None, where: Memory
+) -> Row:
+    """Run one kernel at all its shapes. An exception that the call raises is a failure with its text, not
+    an end.
+    """
+    key = str(cell["key"])
+    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
+    worst, message, count = Comparison(0.0, 0.0, True), "", 0
+    try:
+        for i, size in enumerate(shapes(cell["kernel"], format)):
+            rng = np.random.default_rng([seed, i])
+            operands = _operands(cell["kernel"], format, size, cell["dtype"], rng)
+            result, why = _run_once(call, cell, operands, where)
+            if why and not message:
+                message = f"{why} at {', '.join(f'{name} = {value}' for name, value in size.items())}"
+            worst, count = worst.worst(result), count + 1
+    except Exception as error:  # the next cells must still run
+        message = f"{type(error).__name__}: {error}"
+        worst = Comparison(float("inf"), 0.0, False)
+    return Row(key, cell.get("source_sha256", ""), worst.error, worst.tolerance, not message, count, message)
+
+
+# ------------------------------------------------------------ all of them
+def verify(
+    lib: Any, device: str = "cpu", pattern: str = "*", note: Callable[[str], None] | None = None
+) -> Iterator[Row]:
+    """One Row for each cell that the library would run on the device and whose key matches the glob.
+
+    lib: what wootz.load gives. note(text): called before each cell. Raises DeviceError (no such
+    device).
+    """
+    where = memory(device)
+    cells = [c for c in cells_for(lib, device) if fnmatch.fnmatchcase(c["key"], pattern)]
+    for i, cell in enumerate(cells):
+        if note:
+            note(f"{i + 1} of {len(cells)}: {cell['key']}")
+        name = cell.get("format") if cell.get("format") not in (None, "", "-") else None
+        format = lib.format(name) if name else None
+        call = lib.kernel(cell["kernel"], name, cell["dtype"], device, **(cell.get("options") or {}))
+        yield check_cell(call, cell, format, where)
+
+
+def cells_for(lib: Any, device: str) -> list[dict[str, Any]]:
+    """The cells that the library would choose on the device: of equal ones, that of the best target."""
+    order = [row["key"] for row in rank(lib.targets, _device(device))]
+    best: dict[str, dict[str, Any]] = {}
+    for cell in lib.cells():
+        if not cell.get("files") or cell["target"] not in order:
+            continue
+        stem = cell["key"].rpartition("/")[0]
+        if stem not in best or order.index(cell["target"]) < order.index(best[stem]["target"]):
+            best[stem] = cell
+    return sorted(best.values(), key=lambda cell: str(cell["key"]))
+
+
+def _device(device: str) -> Device:
+    if device == "cpu":
+        return Device("cpu")
+    kind, _, number = device.partition(":")
+    found: Device = importlib.import_module("wootz.modules").resolve_device(kind, int(number or 0))
+    return found
+
+
+def report(rows: Sequence[Row], device: str, lib: Any) -> dict[str, Any]:
+    """The JSON file: what ran where, and one record a cell."""
+    name, driver = _device_name(device)
+    header: Mapping[str, Any] = lib.index.header
+    return {
+        "device": name,
+        "driver": driver,
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "generator": header.get("generator", ""),
+        "compilers": header.get("compilers", {}),
+        "host": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}",
+        "cells": [row.to_json() for row in rows],
+    }
+
+
+def _device_name(device: str) -> tuple[str, str]:
+    if device == "cpu":
+        return "cpu", ""
+    info = importlib.import_module("wootz._core").cuda_device_info(int(device.partition(":")[2] or 0))
+    version = int(info["driver_version"])
+    return str(info["name"]), f"CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+# ------------------------------------------------------------ command line
+def table(rows: Sequence[Row], verbose: bool) -> str:
+    """A line for each kernel and format, or with verbose for each cell; then the failures."""
+    lines = [f"{'cell':44} {'source':12} {'error':>10} {'tolerance':>10}  result"]
+    shown = list(rows) if verbose else _summary(rows)
+    for row in shown:
+        result = "pass" if row.passed else "FAIL"
+        lines.append(
+            f"{row.cell:44} {row.source_sha256[:12]:12} {row.error:10.2e} {row.tolerance:10.2e}  {result}"
+        )
+    lines += [f"FAIL {row.cell}: {row.message}" for row in rows if not row.passed]
+    failed = sum(not row.passed for row in rows)
+    return "\n".join([*lines, f"{len(rows) - failed} passed, {failed} failed"])
+
+
+def _summary(rows: Sequence[Row]) -> list[Row]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        kernel, format, _, target = row.cell.split("/", 3)
+        groups.setdefault(f"{kernel}/{format}/*/{target}", []).append(row)
+    return [_worst_of(key, some) for key, some in groups.items()]
+
+
+def _worst_of(key: str, rows: Sequence[Row]) -> Row:
+    top = max(rows, key=lambda r: (not r.passed, r.error / r.tolerance if r.tolerance else r.error))
+    hashes = {r.source_sha256 for r in rows}
+    return replace(top, cell=f"{key} ({len(rows)})", source_sha256=hashes.pop() if len(hashes) == 1 else "")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="wootz verify",
+        description="Run every kernel that fits the device and compare it with the NumPy reference.",
+    )
+    parser.add_argument(
+        "--artifacts", metavar="DIR", help="artifact folder (default: the one in the package)"
+    )
+    parser.add_argument("--device", default="cpu", help='"cpu" (default) or "cuda:N"')
+    parser.add_argument("--json", metavar="FILE", help="write the results there")
+    parser.add_argument("--filter", default="*", metavar="GLOB", help='cells to run, as "qgemv/*/f16/*"')
+    parser.add_argument("--verbose", action="store_true", help="a line for every cell")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """The command. Exit status 0: all passed; 1: some failed; 2: bad use, or nothing to run."""
+    try:
+        options = _parser().parse_args(list(argv))
+    except SystemExit as end:
+        return int(end.code or 0)
+    try:
+        lib = importlib.import_module("wootz").load(options.artifacts)
+        rows = _all_rows(lib, options.device, options.filter)
+        if not rows:
+            raise ArgumentError(f"no cell matches {options.filter!r} on {options.device}; see wootz list")
+        results = report(rows, options.device, lib)
+    except WootzError as error:
+        print(f"wootz verify: {error}", file=sys.stderr)
+        return 2
+    print(table(rows, options.verbose))
+    if options.json:
+        try:
+            Path(options.json).write_text(
+                json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+            )
+        except OSError as error:
+            print(f"wootz verify: cannot write {options.json}: {error.strerror}", file=sys.stderr)
+            return 2
+    return 0 if all(row.passed for row in rows) else 1
+
+
+def _all_rows(lib: Any, device: str, pattern: str) -> list[Row]:
+    live = sys.stderr.isatty()
+
+    def note(text: str) -> None:
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+    try:
+        return list(verify(lib, device, pattern, note if live else None))
+    finally:
+        if live:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,332 @@
+"""Every cell of a manifest whose text is CUDA or Metal, executed on the CPU and compared with the NumPy reference.
+
+test_cells.py asks for each cell, evidence.py writes down which passed, and `run_format` takes a format that no
+manifest has. One text holds all dtypes, options and variants of kernel x format; the texts of several CUDA targets
+that are the same run once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from lanes import ORDERS, CompileError, Entry, ExecutionError, Program, evaluate, poisoned
+from wootz import reference, verify
+from wootz.formats import Descriptor, QuantizedTensor
+from wootz.formats.sample import random_tensor
+from wootz.reference import Comparison
+
+from gen import emission, emit, plan
+from gen.axes import Format
+from gen.manifest import Manifest
+
+Array = npt.NDArray[Any]
+Size = dict[str, int]
+ROOT = Path(__file__).parents[2]
+BACKENDS = ("cuda", "metal")
+LAUNCH_SECONDS = 120
+
+
+@cache
+def repository() -> Manifest:
+    return plan.load(ROOT / "kernels.yaml")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """kernel x format x backend, what one test runs: the units of one backend's targets."""
+
+    units: tuple[plan.Unit, ...]
+
+    @property
+    def kernel(self) -> str:
+        return self.units[0].kernel.name
+
+    @property
+    def format(self) -> Format | None:
+        return self.units[0].format
+
+    @property
+    def backend(self) -> str:
+        return self.units[0].target.backend
+
+    def __str__(self) -> str:
+        return f"{self.kernel}-{self.units[0].format_name or '-'}-{self.backend}"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A source without its provenance line. entries: those of each cell, by (dtype, options), in the order in
+    which they are tried; cells: the (key, sha256 of the whole source) that this text stands for.
+    """
+
+    body: str
+    entries: Mapping[tuple[str, tuple[tuple[str, str], ...]], tuple[Entry, ...]]
+    cells: Mapping[tuple[str, tuple[tuple[str, str], ...]], tuple[tuple[str, str], ...]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one cell at all sizes. error and tolerance are relative (wootz.reference.compare)."""
+
+    cell: str
+    source_sha256: str
+    error: float
+    tolerance: float
+    passed: bool
+    shapes: int
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As wootz verify writes it."""
+        record = {**asdict(self), "error": self.error if np.isfinite(self.error) else None}
+        record["pass"] = record.pop("passed")
+        return record if self.message else {k: v for k, v in record.items() if k != "message"}
+
+
+# What there is to run
+
+
+def subjects(source: Manifest, request: plan.Request = plan.Request("release")) -> list[Subject]:
+    """Every kernel x format x backend of a request that has a cell to build as CUDA or Metal text."""
+    found: dict[tuple[str, str | None, str], list[plan.Unit]] = {}
+    for unit in plan.units(source, plan.select(source, request)):
+        if unit.target.backend in BACKENDS and unit.jobs:
+            found.setdefault((unit.kernel.name, unit.format_name, unit.target.backend), []).append(unit)
+    return [Subject(tuple(units)) for units in found.values()]
+
+
+def packing(fmt: Format | None) -> tuple[Any, ...]:
+    """What decides how a text finds the bits of a tensor; formats that share it are loaded alike."""
+    if fmt is None:
+        return ()
+    layout = fmt.layout
+    sides = tuple(
+        (f.bits if f.bits % 8 else 0, f.block is not None and f.block[0] != 1) for f in layout.fields[1:]
+    )
+    return (layout.positions, layout.inline, layout.chunk, layout.load, sides)
+
+
+def sample(everything: Sequence[Subject]) -> list[Subject]:
+    """A part that has every kernel with every packing on every backend: what the sanitizers run over."""
+    chosen: dict[tuple[Any, ...], Subject] = {}
+    for subject in everything:
+        chosen.setdefault((subject.kernel, packing(subject.format), subject.backend), subject)
+    return list(chosen.values())
+
+
+def texts(subject: Subject) -> list[Text]:
+    """The distinct texts of a subject, each with the cells of all targets that share it."""
+    found: dict[str, Text] = {}
+    for unit in subject.units:
+        whole, records = emission.render(unit)
+        sha256 = hashlib.sha256(whole.encode()).hexdigest()
+        body = whole.partition("\n")[2]
+        known = found.get(body)
+        entries: dict[Any, tuple[Entry, ...]] = {}
+        for record in records:
+            cell = (record["dtype"], tuple(record["options"].items()))
+            entries[cell] = (*entries.get(cell, ()), Entry.from_json(record["entry"]))
+        if known and known.entries != entries:
+            raise AssertionError(f"{unit.key}: the same text as another target's, but other entries")
+        cells = {(c.dtype, c.options): (c.key, sha256) for c in unit.jobs}
+        before = known.cells if known else {}
+        found[body] = Text(body, entries, {cell: (*before.get(cell, ()), key) for cell, key in cells.items()})
+    return list(found.values())
+
+
+# Sizes
+
+
+def sizes(kernel: str, fmt: Descriptor | None, brief: bool = False) -> list[Size]:
+    """What wootz verify runs, and what needs more: several blocks, several tiles along k, several rounds of a
+    block over its rows ("sms" is what the grid's formulas are told). brief: few, for the sanitizers.
+    """
+    common = verify.shapes(kernel, fmt)
+    if fmt is None:
+        more = [{"n": 2048}, {"n": 4103}]
+        return [{"n": 7}, {"n": 2051}] if brief else [*common, *more]
+    if kernel == "dequant":
+        return [{"n": 3, "k": common[-1]["k"]}] if brief else [*common, {"n": 5, "k": 2087}]
+    tiles = [
+        {"m": 1, "n": 83, "k": 67, "sms": 1},
+        {"m": 1, "n": 3, "k": 4201, "sms": 2},
+        {"m": 2, "n": 37, "k": 2113, "sms": 1},
+        {"m": 3, "n": 5, "k": 1061, "sms": 1},
+        {"m": 8, "n": 19, "k": 521, "sms": 3},
+    ]
+    if brief:
+        return [{"m": m, "n": 5, "k": k, "sms": 1} for m, k in ((1, 4201), (2, 331), (4, 75), (8, 521))]
+    return [*({**size, "sms": 1 + i % 3} for i, size in enumerate(common)), *tiles]
+
+
+# Operands
+
+
+def activations(shape: tuple[int, ...], dtype: str, rng: np.random.Generator, specials: bool) -> Array:
+    """Random numbers in storage form; with specials also NaN, infinities, zeros and subnormals."""
+    x = rng.standard_normal(shape)
+    if specials:
+        odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-24, -(2.0**-140), 65504.0])
+        x = np.where(rng.random(shape) < 0.25, rng.choice(odd, shape), x * 2.0 ** rng.uniform(-4, 4, shape))
+    return reference.round_to(x, dtype)
+
+
+def operands(
+    kernel: Mapping[str, Any], fmt: Descriptor | None, size: Size, dtype: str, rng: np.random.Generator
+) -> dict[str, Any]:
+    """A value for each operand of a kernel's index record."""
+    values: dict[str, Any] = {}
+    summed = any(axis not in kernel["output"]["shape"] for o in kernel["operands"] for axis in o["shape"])
+    for operand in kernel["operands"]:
+        shape = tuple(size[axis] for axis in operand["shape"])
+        if operand["kind"] == "quantised":
+            assert fmt is not None
+            values[operand["name"]] = random_tensor(fmt, (shape[0], shape[1]), rng, specials=not summed)
+        else:
+            values[operand["name"]] = activations(shape, dtype, rng, specials=not summed)
+    return values
+
+
+def arguments(given: Mapping[str, Any], size: Size, out: tuple[str, Array]) -> dict[tuple[str, str], Any]:
+    """What an entry's arguments may ask for, by (name, role)."""
+    values: dict[tuple[str, str], Any] = {(axis, "shape"): extent for axis, extent in size.items()}
+    values[out[0], "out"] = out[1]
+    for name, value in given.items():
+        if isinstance(value, QuantizedTensor):
+            for field, array in value.fields.items():
+                values[f"{name}.{field}", "in"] = array
+                values[f"{name}.{field}", "pitch"] = array.shape[-1]
+        else:
+            values[name, "in"] = value
+    return values
+
+
+# Running
+
+
+class Wrong(Exception):
+    """A launch went well and its result is not right."""
+
+
+@dataclass
+class Cell:
+    """One cell of a text while it runs."""
+
+    text: Text
+    kernel: Mapping[str, Any]
+    format: Descriptor | None
+    dtype: str
+    options: tuple[tuple[str, str], ...]
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.text.entries[self.dtype, self.options]
+
+    @property
+    def seed(self) -> int:
+        stem = self.text.cells[self.dtype, self.options][0][0].rpartition("/")[0]
+        return int.from_bytes(hashlib.sha256(stem.encode()).digest()[:8], "little")
+
+    def entry(self, size: Size) -> Entry:
+        """The first whose conditions hold, as the loader takes it."""
+        return next(e for e in self.entries if all(evaluate(formula, size) for formula in e.when))
+
+    def compare(self, program: Program, size: Size, orders: Sequence[int], seed: Sequence[int]) -> Comparison:
+        """Run at one size in each order. Wrong, ExecutionError."""
+        rng = np.random.default_rng(seed)
+        given = operands(self.kernel, self.format, size, self.dtype, rng)
+        expected = reference.expect(self.kernel["key"], dict(self.options), given, self.dtype)
+        name = self.kernel["output"]["name"]
+        blank = poisoned(expected.value.shape, reference.DTYPES[self.dtype][2])
+        values = arguments(given, size, (name, blank))
+        results = [
+            program.run(self.entry(size), values, order, LAUNCH_SECONDS)[name, "out"] for order in orders
+        ]
+        for order, result in zip(orders[1:], results[1:]):
+            if result.tobytes() != results[0].tobytes():
+                raise Wrong(f"order {order} gives other bits than order {orders[0]}")
+        found = reference.compare(results[0], expected, self.dtype)
+        if not found.passed:
+            raise Wrong(f"error {found.error:.3g}, tolerance {found.tolerance:.3g}")
+        if self.kernel["key"] == "copy" and results[0].tobytes() != given["x"].tobytes():
+            raise Wrong("not a copy bit for bit")
+        return found
+
+    def run(self, program: Program, orders: Sequence[int], brief: bool) -> tuple[Comparison, int, str]:
+        """(worst, sizes run, message) over all sizes; the message is "" where all is right."""
+        worst, used = Comparison(0.0, 0.0, True), set()
+        everything = sizes(self.kernel["key"], self.format, brief)
+        for i, size in enumerate(everything):
+            try:
+                worst = worst.worst(self.compare(program, size, orders, [self.seed, i]))
+                used.add(self.entry(size).symbol)
+            except (Wrong, ExecutionError) as error:
+                at = ", ".join(f"{axis} = {extent}" for axis, extent in size.items())
+                return Comparison(float("inf"), 0.0, False), i, f"at {at}: {error}"
+        idle = [e.symbol for e in self.entries if e.symbol not in used]
+        return worst, len(everything), f"no size here launches {', '.join(idle)}" if idle else ""
+
+
+def run_text(
+    subject: Subject,
+    text: Text,
+    sanitizer: str | None = None,
+    orders: Sequence[int] = ORDERS,
+    brief: bool = False,
+) -> list[Result]:
+    """A Result for each cell that the text stands for. A text that does not compile fails all of its cells."""
+    record = emit.kernel_record(subject.units[0].kernel)
+    descriptor = Descriptor.parse(subject.format) if subject.format else None
+    results = []
+    entries = [entry for some in text.entries.values() for entry in some]
+    try:
+        program = Program.build(text.body, subject.backend, entries, sanitizer)
+    except CompileError as error:
+        keys = [key for some in text.cells.values() for key in some]
+        return [
+            Result(key, sha256, float("inf"), 0.0, False, 0, f"does not compile: {error}")
+            for key, sha256 in keys
+        ]
+    with program:
+        for (dtype, options), keys in text.cells.items():
+            cell = Cell(text, record, descriptor, dtype, options)
+            worst, count, message = cell.run(program, orders, brief)
+            passed = not message
+            results += [
+                Result(key, sha, worst.error, worst.tolerance, passed, count, message) for key, sha in keys
+            ]
+    return results
+
+
+def run_subject(subject: Subject, sanitizer: str | None = None) -> list[Result]:
+    """Every cell of a subject. Without a sanitizer in all orders at all sizes, with one in one order at a few."""
+    orders, brief = (ORDERS, False) if sanitizer is None else (ORDERS[2:], True)
+    some = texts(subject) if sanitizer is None else texts(subject)[:1]
+    return [result for text in some for result in run_text(subject, text, sanitizer, orders, brief)]
+
+
+def failures(results: Sequence[Result]) -> str:
+    """A line a failed cell; "" where there is none."""
+    return "\n".join(f"{r.cell}: {r.message}" for r in results if not r.passed)
+
+
+def run_format(fmt: Format, backend: str) -> float:
+    """Take a format that no manifest has through every kernel of one backend's first target.
+
+    Returns the largest relative error found. AssertionError names the cells that fail, and how.
+    """
+    known = repository()
+    target = next(t.name for t in known.targets.values() if t.backend == backend)
+    with_format = replace(known, formats={fmt.name: fmt})
+    chosen = subjects(with_format, plan.Request("release", targets=(target,), formats=(fmt.name,)))
+    results = [result for subject in chosen for result in run_subject(subject)]
+    if problems := failures(results):
+        raise AssertionError(problems)
+    return max(result.error for result in results)

@@ -1,0 +1,28 @@
+"""Runs emitted .cu and .metal text on the CPU: `Program.build(text, backend, entries)`, then `program.run(...)`.
+
+CUDA text is compiled as host C++17 against NVIDIA's own headers and those in cuda/, Metal text as C++ for OpenCL
+against those in metal/; threads are the fibers of runtime/. Each text becomes one shared object, which a runner
+process loads: a crash, a deadlock or a sanitizer's report ends that process and is the `ExecutionError` of the
+launch that caused it.
+"""
+
+from .build import CompileError
+from .harness import ORDERS, ExecutionError, Program, Values, poisoned
+from .plan import Arg, Entry, evaluate, kinds_of
+from .runner import KINDS
+from .tools import MissingTool
+
+__all__ = [
+    "KINDS",
+    "ORDERS",
+    "Arg",
+    "CompileError",
+    "Entry",
+    "ExecutionError",
+    "MissingTool",
+    "Program",
+    "Values",
+    "evaluate",
+    "kinds_of",
+    "poisoned",
+]

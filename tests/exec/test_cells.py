@@ -1,0 +1,119 @@
+"""Each cell of kernels.yaml whose text is CUDA or Metal gives the reference's results when its text is executed.
+
+Everything runs in three lane orders with guarded memory and the cheap checks of undefined behaviour; a sample with
+every kernel and every packing runs under the address and thread sanitizers too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import cells
+import pytest
+from lanes import Arg, Entry
+
+from gen import plan
+
+EVERYTHING = cells.subjects(cells.repository())
+SAMPLE = cells.sample(EVERYTHING)
+
+
+@pytest.mark.parametrize("subject", EVERYTHING, ids=str)
+def test_every_cell(subject: cells.Subject) -> None:
+    results = cells.run_subject(subject)
+    assert not cells.failures(results)
+    assert sorted(r.cell for r in results) == sorted(cell.key for unit in subject.units for cell in unit.jobs)
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+@pytest.mark.parametrize("subject", SAMPLE, ids=str)
+def test_sample_under_sanitizers(subject: cells.Subject, sanitizer: str) -> None:
+    assert not cells.failures(cells.run_subject(subject, sanitizer))
+
+
+def test_the_sample_has_every_kernel_and_every_packing() -> None:
+    for backend in cells.BACKENDS:
+        mine, whole = ([s for s in some if s.backend == backend] for some in (SAMPLE, EVERYTHING))
+        assert {s.kernel for s in mine} == {s.kernel for s in whole} != set()
+        for kernel in {s.kernel for s in whole}:
+            packings = [
+                {cells.packing(s.format) for s in some if s.kernel == kernel} for some in (mine, whole)
+            ]
+            assert packings[0] == packings[1]
+
+
+# The tests above can fail: mistakes planted in generated text and in its entries.
+
+
+def subject_of(kernel: str, fmt: str, backend: str) -> cells.Subject:
+    return next(s for s in EVERYTHING if str(s) == f"{kernel}-{fmt}-{backend}")
+
+
+def failed(subject: cells.Subject, text: cells.Text, sanitizer: str | None = None) -> str:
+    results = cells.run_text(subject, text, sanitizer, (0,), brief=True)
+    assert all(not r.passed for r in results), "the planted mistake was not found in every cell"
+    return cells.failures(results)
+
+
+BARRIER = {"cuda": "__syncthreads();", "metal": "threadgroup_barrier(mem_flags::mem_threadgroup);"}
+
+
+@pytest.mark.parametrize("backend", cells.BACKENDS)
+def test_a_barrier_left_out_is_found(backend: str) -> None:
+    subject = subject_of("qgemv", "int4", backend)
+    text = cells.texts(subject)[0]
+    assert BARRIER[backend] in text.body
+    assert "ThreadSanitizer: data race" in failed(
+        subject, replace(text, body=text.body.replace(BARRIER[backend], "")), "thread"
+    )
+
+
+@pytest.mark.parametrize("backend", cells.BACKENDS)
+def test_exchanged_arguments_are_found(backend: str) -> None:
+    """As if the plan had n and k the other way round than the text."""
+    subject = subject_of("dequant", "int4", backend)
+    text = cells.texts(subject)[0]
+    other = {"n": "k", "k": "n"}
+
+    def exchange(entry: Entry) -> Entry:
+        return replace(entry, args=tuple(Arg(other.get(a.name, a.name), a.type, a.role) for a in entry.args))
+
+    failed(
+        subject, replace(text, entries={c: tuple(map(exchange, some)) for c, some in text.entries.items()})
+    )
+
+
+@pytest.mark.parametrize("backend", cells.BACKENDS)
+def test_a_missing_bound_is_found(backend: str) -> None:
+    """The scalar tail of copy writes one element too many."""
+    subject = subject_of("copy", "-", backend)
+    text = cells.texts(subject)[0]
+    assert " < n)" in text.body
+    assert "past the end" in failed(subject, replace(text, body=text.body.replace(" < n)", " <= n)")))
+
+
+def test_an_entry_that_nothing_launches_is_found() -> None:
+    subject = subject_of("qgemv", "int4", "metal")
+    text = cells.texts(subject)[0]
+    always = {
+        cell: (*(replace(e, when=()) for e in some[:1]), *some[1:]) for cell, some in text.entries.items()
+    }
+    results = cells.run_text(subject, replace(text, entries=always), None, (0,), brief=True)
+    assert not any(r.passed for r in results)
+
+
+ODD = """\
+version: 1
+targets: {cpu: {backend: cpu}}
+formats:
+  odd: {element: {int: 5, symmetric: true}, block: 24, scale: bf16}
+kernels: {copy: {dtypes: [f32]}}
+"""
+
+
+@pytest.mark.parametrize("backend", cells.BACKENDS)
+def test_a_format_that_no_manifest_has(backend: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(ODD)
+    assert cells.run_format(plan.load(path).formats["odd"], backend) < 0.01

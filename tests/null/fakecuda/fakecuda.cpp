@@ -1,0 +1,266 @@
+// A stand-in for libcuda.so.1: records every call, hands host memory out as a device's, runs nothing, and
+// fails on demand.
+//
+// A "binary" is text: a line "FAKE ...", then a line "symbol size size ..." for each entry point.
+// Environment: FAKECUDA_LOG=file: each call is appended there at once. Control functions (fake_*) are called
+// through ctypes.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Failure {
+    int code, skip;
+};
+struct FakeFunction {
+    std::string symbol;
+    std::vector<std::size_t> sizes;
+};
+struct FakeModule {
+    std::map<std::string, FakeFunction> functions;
+    int device;
+};
+struct Memory {
+    std::size_t bytes;
+    int device;
+};
+struct State {
+    std::string log;
+    std::map<std::string, Failure> failures;
+    std::map<std::uint64_t, Memory> memory;
+    int devices = 1, major = 9, minor = 0, version = 13000;
+    int retained[16] = {};
+    int modules = 0;
+};
+
+State& state() {
+    static State* instance = new State;
+    return *instance;
+}
+
+thread_local std::vector<std::intptr_t> contexts;  // of this thread; a context is its device's number + 1
+
+constexpr int kInvalidValue = 1, kInvalidImage = 200, kInvalidContext = 201, kNoBinary = 209, kNotFound = 500;
+
+// Records a call; returns the result it has to give.
+int enter(const std::string& name, const std::string& detail = "") {
+    State& s = state();
+    const std::string line = detail.empty() ? name : name + " " + detail;
+    s.log += line + "\n";
+    if (const char* path = std::getenv("FAKECUDA_LOG")) {
+        if (FILE* file = std::fopen(path, "a")) {
+            std::fprintf(file, "%s\n", line.c_str());
+            std::fclose(file);
+        }
+    }
+    const auto found = s.failures.find(name);
+    if (found == s.failures.end()) return 0;
+    return found->second.skip-- > 0 ? 0 : found->second.code;
+}
+
+int enter_in_context(const std::string& name, const std::string& detail = "") {
+    const int result = enter(name, detail);
+    return result == 0 && contexts.empty() ? kInvalidContext : result;
+}
+
+const std::map<int, std::pair<const char*, const char*>> kNames{
+    {1, {"CUDA_ERROR_INVALID_VALUE", "invalid argument"}},
+    {2, {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"}},
+    {4, {"CUDA_ERROR_DEINITIALIZED", "driver shutting down"}},
+    {100, {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"}},
+    {101, {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"}},
+    {200, {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"}},
+    {201, {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"}},
+    {209, {"CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"}},
+    {500, {"CUDA_ERROR_NOT_FOUND", "named symbol not found"}},
+    {700, {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"}},
+    {701, {"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"}},
+    {719, {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}},
+};
+
+int current() { return contexts.empty() ? 0 : static_cast<int>(contexts.back()) - 1; }
+
+}  // namespace
+
+extern "C" {
+
+// ---- control
+void fake_fail(const char* call, int code, int skip) { state().failures[call] = {code, skip}; }
+void fake_device(int count, int major, int minor, int version) {
+    State& s = state();
+    s.devices = count, s.major = major, s.minor = minor, s.version = version;
+}
+const char* fake_log() { return state().log.c_str(); }
+void fake_clear() { state().log.clear(), state().failures.clear(); }
+int fake_depth() { return static_cast<int>(contexts.size()); }
+void fake_own(std::uint64_t address, std::size_t bytes, int device) {
+    state().memory[address] = {bytes, device};
+}
+
+// ---- driver
+int cuInit(unsigned) { return enter("cuInit"); }
+int cuDriverGetVersion(int* version) {
+    *version = state().version;
+    return enter("cuDriverGetVersion");
+}
+int cuGetErrorName(int code, const char** name) {
+    const auto found = kNames.find(code);
+    *name = found == kNames.end() ? nullptr : found->second.first;
+    return 0;
+}
+int cuGetErrorString(int code, const char** text) {
+    const auto found = kNames.find(code);
+    *text = found == kNames.end() ? nullptr : found->second.second;
+    return 0;
+}
+int cuDeviceGetCount(int* count) {
+    *count = state().devices;
+    return enter("cuDeviceGetCount");
+}
+int cuDeviceGet(int* handle, int device) {
+    const int result = enter("cuDeviceGet", std::to_string(device));
+    if (result == 0 && device >= state().devices) return 101;
+    *handle = device;
+    return result;
+}
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+    const State& s = state();
+    *value = attribute == 75 ? s.major : attribute == 76 ? s.minor : attribute == 16 ? 132 : 101376;
+    return enter("cuDeviceGetAttribute");
+}
+int cuDeviceGetName(char* name, int size, int) {
+    std::snprintf(name, static_cast<std::size_t>(size), "Fake GPU");
+    return enter("cuDeviceGetName");
+}
+int cuDevicePrimaryCtxRetain(std::intptr_t* context, int device) {
+    *context = device + 1;
+    ++state().retained[device];
+    return enter("cuDevicePrimaryCtxRetain", std::to_string(device));
+}
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    --state().retained[device];
+    return enter("cuDevicePrimaryCtxRelease", std::to_string(device));
+}
+int cuCtxPushCurrent_v2(std::intptr_t context) {
+    const int result = enter("cuCtxPushCurrent");
+    if (result == 0) contexts.push_back(context);
+    return result;
+}
+int cuCtxPopCurrent_v2(std::intptr_t* context) {
+    if (contexts.empty()) return kInvalidContext;
+    *context = contexts.back();
+    contexts.pop_back();
+    return enter("cuCtxPopCurrent");
+}
+int cuModuleLoadData(FakeModule** module, const char* image) {
+    const int result =
+        enter_in_context("cuModuleLoadData", std::string(image).substr(0, std::strcspn(image, "\n")));
+    if (result != 0) return result;
+    if (std::strncmp(image, "OTHER", 5) == 0) return kNoBinary;
+    if (std::strncmp(image, "FAKE", 4) != 0) return kInvalidImage;
+    *module = new FakeModule{{}, current()};
+    std::istringstream text(image);
+    std::string line;
+    std::getline(text, line);
+    while (std::getline(text, line)) {
+        std::istringstream words(line);
+        FakeFunction function;
+        words >> function.symbol;
+        for (std::size_t size; words >> size;) function.sizes.push_back(size);
+        (*module)->functions[function.symbol] = function;
+    }
+    ++state().modules;
+    return 0;
+}
+int cuModuleUnload(FakeModule* module) {
+    const int result = enter_in_context("cuModuleUnload");
+    if (result == 0) --state().modules, delete module;
+    return result;
+}
+int cuModuleGetFunction(FakeFunction** function, FakeModule* module, const char* name) {
+    const int result = enter_in_context("cuModuleGetFunction", name);
+    if (result != 0) return result;
+    const auto found = module->functions.find(name);
+    if (found == module->functions.end()) return kNotFound;
+    *function = &found->second;
+    return 0;
+}
+int cuFuncSetAttribute(FakeFunction*, int attribute, int value) {
+    return enter_in_context("cuFuncSetAttribute", std::to_string(attribute) + "=" + std::to_string(value));
+}
+#ifndef FAKECUDA_OLD
+int cuFuncGetParamInfo(FakeFunction* function, std::size_t index, std::size_t* offset, std::size_t* size) {
+    if (index >= function->sizes.size()) return kInvalidValue;
+    *offset = 8 * index, *size = function->sizes[index];
+    return 0;
+}
+#endif
+int cuLaunchKernel(FakeFunction* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, std::uintptr_t stream, void** arguments, void**) {
+    std::ostringstream text;
+    text << function->symbol << " device=" << current() << " grid=" << gx << "," << gy << "," << gz
+         << " block=" << bx << "," << by << "," << bz << " shared=" << shared << " stream=" << stream
+         << " args=";
+    for (std::size_t i = 0; i < function->sizes.size(); ++i) {
+        std::uint64_t value = 0;
+        std::memcpy(&value, arguments[i], function->sizes[i]);
+        text << (i == 0 ? "" : ",") << value;
+    }
+    return enter_in_context("cuLaunchKernel", text.str());
+}
+int cuPointerGetAttribute(int* value, int, std::uint64_t address) {
+    const int result = enter("cuPointerGetAttribute");
+    if (result != 0) return result;
+    for (const auto& [start, memory] : state().memory) {
+        if (address < start || address >= start + memory.bytes) continue;
+        *value = memory.device;
+        return 0;
+    }
+    return kInvalidValue;
+}
+int cuStreamSynchronize(std::uintptr_t stream) {
+    return enter_in_context("cuStreamSynchronize", std::to_string(stream));
+}
+int cuStreamWaitEvent(std::uintptr_t stream, int*, unsigned) {
+    return enter_in_context("cuStreamWaitEvent", std::to_string(stream));
+}
+int cuEventCreate(int** event, unsigned) {
+    *event = new int(0);
+    return enter_in_context("cuEventCreate");
+}
+int cuEventRecord(int*, std::uintptr_t stream) {
+    return enter_in_context("cuEventRecord", std::to_string(stream));
+}
+int cuEventDestroy_v2(int* event) {
+    delete event;
+    return enter_in_context("cuEventDestroy");
+}
+int cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) {
+    const int result = enter_in_context("cuMemAlloc", std::to_string(bytes));
+    if (result != 0) return result;
+    *address = reinterpret_cast<std::uint64_t>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+    state().memory[*address] = {bytes, current()};
+    return 0;
+}
+int cuMemFree_v2(std::uint64_t address) {
+    state().memory.erase(address);
+    std::free(reinterpret_cast<void*>(address));
+    return enter_in_context("cuMemFree");
+}
+int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) {
+    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+    return enter_in_context("cuMemcpyHtoD", std::to_string(bytes));
+}
+int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
+    std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+    return enter_in_context("cuMemcpyDtoH", std::to_string(bytes));
+}
+
+}  // extern "C"

@@ -1,0 +1,122 @@
+"""The stand-in of libcuda from the inside: its controls, arrays that pass for a device's, the scenarios."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import wootz
+from wootz import modules
+
+from tests.null import loader_tools as tools
+
+SCENARIOS: dict[str, Callable[[], None]] = {}
+F16 = np.float16
+
+
+def scenario(run: Callable[[], None]) -> Callable[[], None]:
+    SCENARIOS[run.__name__] = run
+    return run
+
+
+class Driver:
+    """The stand-in's own controls; the loader opens the same library."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(os.environ["WOOTZ_LIBCUDA"])
+        self.library.fake_log.restype = ctypes.c_char_p
+        self.library.fake_own.argtypes = (ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int)
+
+    def fail(self, call: str, code: int, after: int = 0) -> None:
+        self.library.fake_fail(call.encode(), code, after)
+
+    def device(self, count: int = 1, capability: tuple[int, int] = (9, 0), version: int = 13000) -> None:
+        self.library.fake_device(count, *capability, version)
+
+    def own(self, array: np.ndarray[Any, Any], device: int) -> None:
+        self.library.fake_own(array.ctypes.data, max(array.nbytes, 1), device)
+
+    def log(self, call: str = "") -> list[str]:
+        return [line for line in self.library.fake_log().decode().splitlines() if line.startswith(call)]
+
+    def clear(self) -> None:
+        self.library.fake_clear()
+
+    def check_balance(self) -> None:
+        assert self.library.fake_depth() == 0, "a context was pushed and not popped"
+
+
+class GpuArray:
+    """Host memory that says it is a device's, by DLPack."""
+
+    def __init__(self, array: np.ndarray[Any, Any], device: int = 0) -> None:
+        self.array, self.device, self.shape, self.dtype = array, device, array.shape, array.dtype
+        self.streams: list[Any] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.device
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
+        self.streams.append(stream)
+        capsule = self.array.__dlpack__()
+        address = _pointer(capsule, b"dltensor")
+        ctypes.c_int32.from_address(address + 8).value = 2  # DLTensor: data, device_type, device_id
+        ctypes.c_int32.from_address(address + 12).value = self.device
+        return capsule
+
+
+class Interface:
+    """Host memory that says it is a device's, by __cuda_array_interface__."""
+
+    def __init__(self, array: np.ndarray[Any, Any], driver: Driver, device: int = 0, **more: Any) -> None:
+        driver.own(array, device)
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+        base = {
+            "version": 3,
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (array.ctypes.data, False),
+        }
+        self.__cuda_array_interface__ = {**base, "strides": array.strides, "stream": None, **more}
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+@contextlib.contextmanager
+def raises(kind: type[Exception], *parts: str) -> Iterator[list[Exception]]:
+    caught: list[Exception] = []
+    try:
+        yield caught
+    except kind as error:
+        caught.append(error)
+    assert caught, f"no {kind.__name__}"
+    missing = [part for part in parts if part not in str(caught[0])]
+    assert not missing, f"{caught[0]!r} does not say {missing}"
+
+
+def library() -> wootz.Library:
+    return wootz.load(tools.cuda_folder(Path(tempfile.mkdtemp()) / "a"))
+
+
+def launches(driver: Driver) -> list[str]:
+    return driver.log("cuLaunchKernel")
+
+
+def copy_on(lib: wootz.Library) -> None:
+    modules._cuda.cache_clear()
+    lib.kernel("copy", dtype="f16")(GpuArray(np.zeros(16, F16)), out=GpuArray(np.zeros(16, F16)))
+
+
+def main() -> None:
+    """Runs the scenario that the command line names, in the file that was started."""
+    SCENARIOS[sys.argv[1]]()
+    print("passed")

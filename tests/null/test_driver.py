@@ -1,0 +1,103 @@
+"""The loader and a CUDA driver: scenarios with the stand-in of libcuda, each in a process of its own, and
+with none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent / "fakecuda"
+NAMES = [
+    (file, name)
+    for file in ("scenarios.py", "failures.py")
+    for name in re.findall(r"^@scenario\ndef (\w+)", (HERE / file).read_text(), re.M)
+]
+ROOT = str(Path(__file__).parents[2])
+
+
+def build(folder: Path, *flags: str) -> Path:
+    target = folder / "libcuda.so.1"
+    command = [os.environ.get("CXX", "c++"), "-std=c++17", "-O1", "-shared", "-fPIC", *flags]
+    subprocess.run([*command, str(HERE / "fakecuda.cpp"), "-o", str(target)], check=True)
+    return target
+
+
+@pytest.fixture(scope="session")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("fakecuda"))
+
+
+def child(*arguments: str, libcuda: Path | str, **more: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([ROOT, *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path, "WOOTZ_LIBCUDA": str(libcuda), **more}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=120
+    )
+
+
+def passed(done: subprocess.CompletedProcess[str]) -> bool:
+    return done.returncode == 0 and done.stdout.endswith("passed\n") and done.stderr == ""
+
+
+@pytest.mark.parametrize(("file", "name"), [each for each in NAMES if each[1] != "exit_"])
+def test_scenario(fake: Path, file: str, name: str) -> None:
+    done = child(str(HERE / file), name, libcuda=fake)
+    assert passed(done), done.stdout + done.stderr
+
+
+def test_exit_gives_the_context_back_and_calls_nothing_after(fake: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    done = child(str(HERE / "failures.py"), "exit_", libcuda=fake, FAKECUDA_LOG=str(log))
+    assert passed(done), done.stdout + done.stderr
+    lines = log.read_text().splitlines()
+    assert lines[-1] == "cuDevicePrimaryCtxRelease 0"
+    assert sum(line.startswith("cuDevicePrimaryCtxRe") for line in lines) == 2
+
+
+def test_a_driver_without_parameter_queries(tmp_path: Path) -> None:
+    done = child(str(HERE / "scenarios.py"), "launch", libcuda=build(tmp_path, "-DFAKECUDA_OLD"))
+    assert passed(done), done.stdout + done.stderr
+
+
+CODE = """
+import numpy as np, wootz
+from wootz import _core, errors
+for _ in range(2):
+    try:
+        {call}
+    except errors.DeviceError as error:
+        assert not isinstance(error, errors.DriverError)
+        assert {message!r} in str(error), error
+    else:
+        raise AssertionError("no error")
+print("passed")
+"""
+
+
+@pytest.mark.parametrize(
+    "call", ["_core.cuda_device_count()", "wootz.to_device(np.zeros(4))", "_core.CudaModule(0, b'')"]
+)
+def test_no_driver(call: str) -> None:
+    code = CODE.format(call=call, message="the CUDA driver cannot be loaded: /nonexistent/libcuda.so.1")
+    done = child("-c", code, libcuda="/nonexistent/libcuda.so.1")
+    assert passed(done), done.stdout + done.stderr
+
+
+def test_a_driver_that_is_too_old(tmp_path: Path) -> None:
+    source = tmp_path / "old.cpp"
+    source.write_text('extern "C" int cuInit(unsigned) { return 0; }\n')
+    library = tmp_path / "libold.so"
+    subprocess.run(
+        [os.environ.get("CXX", "c++"), "-shared", "-fPIC", str(source), "-o", str(library)], check=True
+    )
+    code = CODE.format(
+        call="_core.cuda_device_count()", message="the CUDA driver is too old: it lacks cuDriverGetVersion"
+    )
+    done = child("-c", code, libcuda=library)
+    assert passed(done), done.stdout + done.stderr

@@ -1,0 +1,127 @@
+"""The build graph: its text, its pools, and ninja's own opinion of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gen import ninja, plan, toolchain
+from gen.tool import Tool
+from gen.toolchain import Toolchain
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import toy
+
+TOOLS = Toolchain(nvcc=Tool(("/opt/a b/nvcc",), "13.0"), host=Tool(("/usr/bin/c++",), "12"))
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    toy.install(monkeypatch)
+
+
+def _units(tmp_path: Path, **request: tuple[str, ...]) -> list[plan.Unit]:
+    manifest = plan.load(toy.manifest(tmp_path / "m.yaml", {"a4": 32}))
+    return list(plan.units(manifest, plan.select(manifest, plan.Request(**request))))
+
+
+def test_writer() -> None:
+    writer = ninja.Writer()
+    writer.comment("hello")
+    writer.variable("builddir", "w")
+    writer.pool("small", 3)
+    writer.rule("cc", "cc $in -o $out", description="cc $out", depfile="", pool="small")
+    writer.build(["a b:c"], "cc", ["x$y"], ["t"], {"flag": "-g"})
+    writer.default(["a b:c"])
+    assert writer.text() == (
+        "# hello\nbuilddir = w\n\npool small\n  depth = 3\n\nrule cc\n  command = cc $in -o $out\n"
+        "  description = cc $out\n  pool = small\n\n"
+        "build a$ b$:c: cc x$$y | t\n  flag = -g\n\ndefault a$ b$:c\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("memory", "jobs", "expected"),
+    [
+        (64 << 30, 4, {"cpu": 4, "cuda": 4}),  # the jobs are the limit
+        (8 << 30, 64, {"cpu": 4, "cuda": 3}),  # 0.8 * 8 / 2 = 3.2 GiB for each backend
+        (0, 64, {"cpu": 1, "cuda": 1}),  # one at a time always
+    ],
+)
+def test_pools_are_sized_by_memory(memory: int, jobs: int, expected: dict[str, int]) -> None:
+    assert ninja.pool_depths(["cuda", "cpu", "cuda"], jobs, memory) == expected
+
+
+def test_memory_is_known() -> None:
+    assert 1 << 28 < ninja.available_memory() < 1 << 50
+
+
+def test_commands_are_quoted_and_atomic(tmp_path: Path) -> None:
+    text = ninja.render(_units(tmp_path, targets=("sm_90a",)), TOOLS, 2, 8 << 30)
+    command = next(line for line in text.splitlines() if line.startswith("  command ="))
+    assert "'/opt/a b/nvcc'" in command
+    assert command.startswith("  command = rm -f $out && ")
+    assert "-o $out.tmp $in && { test -f $out.tmp || " in command
+    assert command.endswith("&& mv -f $out.tmp $out || { rm -f $out.tmp $out.d; exit 1; }")
+    for flag in ("-cubin", "-std=c++17", "-O3", "-DNDEBUG", "-fmad=false", "-MD", "-arch=$arch"):
+        assert f" {flag} " in command, flag
+
+
+def test_edges_of_each_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain.platform, "machine", lambda: "x86_64")
+    targets = toy.TARGETS.replace("isa: [baseline]", "isa: [x86-64-v3, baseline]")
+    manifest = plan.load(toy.manifest(tmp_path / "m.yaml", {"a4": 32}, targets))
+    units = plan.units(manifest, plan.select(manifest, plan.Request(kernels=("dequant",))))
+    edges = {edge.output: edge for unit in units for edge in ninja.edges(unit)}
+    assert list(edges) == [
+        "cpu/dequant/a4/cpu.x86-64-v3.so",
+        "cpu/dequant/a4/cpu.baseline.so",
+        "cubin/dequant/a4/sm_80.cubin",
+        "cubin/dequant/a4/sm_90a.cubin",
+        ".wootz/metallib/dequant/a4/metal3.1.metallib.air",
+        "metallib/dequant/a4/metal3.1.metallib",
+    ]
+    assert edges["cpu/dequant/a4/cpu.x86-64-v3.so"].variables["march"] == "-march=x86-64-v3"
+    assert edges["cpu/dequant/a4/cpu.baseline.so"].variables["march"] == ""
+    assert edges["cubin/dequant/a4/sm_90a.cubin"].variables["arch"] == "sm_90a"
+    air = edges[".wootz/metallib/dequant/a4/metal3.1.metallib.air"]
+    assert air.variables["minimum"] == "-mmacosx-version-min=14.0"
+    command = ninja.expand(ninja.bare(ninja.commands(Toolchain())["air"]), air)
+    assert command == (
+        "xcrun -sdk macosx metal -x metal -O2 -fno-fast-math -std=metal3.1 -mmacosx-version-min=14.0 "
+        "-c src/dequant/a4/metal3.1.metal -o .wootz/metallib/dequant/a4/metal3.1.metallib.air"
+    )
+
+
+def test_a_foreign_instruction_set_has_no_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain.platform, "machine", lambda: "aarch64")
+    targets = toy.TARGETS.replace("isa: [baseline]", "isa: [x86-64-v3, baseline]")
+    manifest = plan.load(toy.manifest(tmp_path / "m.yaml", {"a4": 32}, targets))
+    units = list(plan.units(manifest, plan.select(manifest, plan.Request(profile="cpu"))))
+    assert [isa for unit in units for isa, _ in ninja.built_artifacts(unit)] == ["baseline", "baseline"]
+
+
+def test_metal_is_in_the_graph_but_not_in_the_default(tmp_path: Path) -> None:
+    (tmp_path / "build.ninja").write_text(ninja.render(_units(tmp_path), TOOLS, 2, 8 << 30))
+    binary = toolchain.find_ninja()
+
+    def ask(*args: str) -> str:
+        return subprocess.run(
+            [binary, *args], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+
+    every = {line.split(": ")[0] for line in ask("-t", "targets", "all").splitlines()}
+    assert "metallib/dequant/a4/metal3.1.metallib" in every
+    assert "cubin/copy/sm_80.cubin" in every
+    default = ask("-t", "commands")
+    assert "metallib" not in default
+    assert default.count("nvcc") == 4
+    assert default.count("/usr/bin/c++ -std") == 2
+
+
+def test_same_text_from_the_same_plan(tmp_path: Path) -> None:
+    units = _units(tmp_path)
+    assert ninja.render(units, TOOLS, 2, 8 << 30) == ninja.render(units, TOOLS, 2, 8 << 30)
