@@ -36,7 +36,8 @@ class Arg:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry point of an artifact: how to bind, launch and choose it."""
+    """One entry point of an artifact: how to bind, launch and choose it. shared: group memory to ask for at launch;
+    static_shared: what the code declares itself; both in bytes a block."""
 
     symbol: str
     dtype: str
@@ -45,6 +46,7 @@ class Entry:
     block: tuple[int, int, int]
     grid: tuple[Formula, Formula, Formula]
     shared: int
+    static_shared: int
     when: tuple[Formula, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class Entry:
             "block": list(self.block),
             "grid": list(self.grid),
             "shared": self.shared,
+            "static_shared": self.static_shared,
             "when": list(self.when),
         }
 
@@ -111,5 +114,5 @@ def _entry(function: Function, dtype: str, variant: Variant) -> Entry:
     args = tuple(Arg(p.name, p.type, p.role) for p in function.params)
     block = (function.threads, 1, 1)
     return Entry(
-        function.name, dtype, variant.options, args, block, variant.grid, function.shared_bytes(), variant.when
+        function.name, dtype, variant.options, args, block, variant.grid, 0, function.shared_bytes(), variant.when
     )

@@ -87,7 +87,7 @@ def as_text(fact: Mapping[str, Any]) -> str:
         lines.append(f"  {entry['symbol']}  when {when}")
         lines.append(
             f"    grid ({', '.join(map(formula, entry['grid']))}), "
-            f"block {entry['block']}, shared {entry['shared']} B"
+            f"block {entry['block']}, shared {entry['shared']} + {entry['static_shared']} B"
         )
         lines.append(f"    ({', '.join(f'{kind} {label}: {role}' for label, kind, role in entry['args'])})")
     return "\n".join(lines)

@@ -19,7 +19,7 @@ from .tool import Tool
 from .toolchain import Toolchain, march, runs_here
 
 GIB = 1 << 30
-PEAK = {"cuda": GIB, "cpu": 3 * GIB // 4, "metal": GIB // 2}
+PEAK = {"cuda": GIB // 2, "cpu": 3 * GIB // 4, "metal": GIB // 2}
 """The most memory one compile of a backend's units takes, in bytes, with room to spare."""
 
 _USABLE = 0.8  # of the memory that is free

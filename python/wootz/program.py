@@ -27,7 +27,8 @@ class Entry:
     when: tuple[Formula, ...]
     grid: tuple[Formula, Formula, Formula]
     block: tuple[int, int, int]
-    shared: int
+    shared: int  # bytes of group memory to ask for at launch
+    static_shared: int = 0  # bytes the code declares itself
     function: Any = None
 
     @classmethod
@@ -42,7 +43,15 @@ class Entry:
         x, y, z = (compile_formula(each, names) for each in record["grid"])
         bx, by, bz = record["block"]
         when = tuple(compile_formula(each, names) for each in record.get("when") or ())
-        return cls(record["symbol"], args, when, (x, y, z), (bx, by, bz), int(record.get("shared") or 0))
+        return cls(
+            record["symbol"],
+            args,
+            when,
+            (x, y, z),
+            (bx, by, bz),
+            int(record.get("shared") or 0),
+            int(record.get("static_shared") or 0),
+        )
 
     def bind(self, module: Module, device: Device) -> Any:
         if self.function is None:
@@ -56,9 +65,10 @@ class Entry:
         return self.function
 
     def _check_shared(self, device: Device) -> None:
-        if device.kind == "cuda" and self.shared > device.shared_bytes:
+        wanted = self.shared + self.static_shared
+        if device.kind == "cuda" and wanted > device.shared_bytes:
             raise DeviceError(
-                f"{self.symbol} needs {self.shared} bytes of shared memory a block; "
+                f"{self.symbol} needs {wanted} bytes of shared memory a block; "
                 f"{device.describe()} has {device.shared_bytes}"
             )
 

@@ -32,12 +32,16 @@ from .staging import Memory, memory
 
 
 # ------------------------------------------------------------ shapes
+LARGE = ((1, 40, 9256), (1, 9001, 104), (5, 4700, 72), (8, 37, 2072))
+"""(m, n, k) at which a GPU block stages activations more than once, or walks more than one group of rows."""
+
+
 def shapes(kernel: str, format: Descriptor | None) -> list[dict[str, int]]:
     """Sizes to run a kernel at: one element, less than a block, ragged ends in every axis, whole chunks and
     one more.
     """
     if format is None:
-        return [{"n": n} for n in (1, 7, 64, 255, 1031)]
+        return [{"n": n} for n in (1, 7, 64, 255, 1031, 10007)]
     layout = format.layout
     chunk = layout.chunk * layout.unit
     block = min(format.block[1] or 64, 1024)
@@ -45,10 +49,11 @@ def shapes(kernel: str, format: Descriptor | None) -> list[dict[str, int]]:
     ks = [1, 7, block, block + 3, chunk, 2 * chunk + 5, 3 * max(chunk, block) + 8]
     if kernel == "dequant":
         ns = [1, 3, 2, rows + 2, 1, 5, 33]
-        return [{"n": n, "k": k} for n, k in zip(ns, ks, strict=True)]
+        return [{"n": n, "k": k} for n, k in zip(ns, ks, strict=True)] + [{"n": 301, "k": 4 * chunk}]
     ms, ns = [1, 1, 2, 3, 4, 8, 1], [1, 3, 2, rows + 2, 17, 5, 1]
     some = [{"m": m, "n": n, "k": k} for m, n, k in zip(ms, ns, ks, strict=True)]
-    return some + [{"m": m, "n": m + 9, "k": 2 * block + 1} for m in (5, 6, 7, 8)]
+    some += [{"m": m, "n": m + 9, "k": 2 * block + 1} for m in (5, 6, 7, 8)]
+    return some + [{"m": m, "n": n, "k": k} for m, n, k in LARGE]
 
 
 # ------------------------------------------------------------ one cell
@@ -265,7 +270,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """The command. Exit status 0: all passed; 1: some failed; 2: bad use, or nothing to run."""
     try:
         options = _parser().parse_args(list(argv))
