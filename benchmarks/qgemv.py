@@ -1,9 +1,11 @@
-"""qgemv on a CUDA device: microseconds at M = 1, cold weights, against the bytes moved and torch's bf16 product.
+"""qgemv on a CUDA device: microseconds at M = 1, cold weights, against the bytes moved and torch's bf16
+product.
 
-Each case rotates over enough weight sets to outgrow the L2, replays a CUDA graph that launches every set once, and
-reports the median of the replays divided by the launches. Results are checked against float64 first.
+Each case rotates over enough weight sets to outgrow the L2, replays a CUDA graph that launches every set
+once, and reports the median of the replays divided by the launches. Results are checked against float64
+first.
 
-    python benchmarks/qgemv.py [--formats mxfp4,int4] [--shapes 14336x4096,...] [--json FILE] [--artifacts DIR]
+python benchmarks/qgemv.py [--formats mxfp4,int4] [--shapes 14336x4096,...] [--json FILE] [--artifacts DIR]
 """
 
 from __future__ import annotations
@@ -58,7 +60,11 @@ def quantised_sets(lib: Any, name: str, n: int, k: int) -> tuple[list[Any], Any,
     rng = np.random.default_rng(7)
     host = random_tensor(lib.format(name), (n, k), rng, specials=False)
     count = max(4, ROTATE_BYTES // host.nbytes)
-    on_device = [host.map(lambda a: torch.from_numpy(np.roll(a, i, axis=0)).cuda()) for i in range(min(count, 4))]
+
+    def rolled(by: int) -> Any:
+        return host.map(lambda a: torch.from_numpy(np.roll(a, by, axis=0)).cuda())
+
+    on_device = [rolled(i) for i in range(min(count, 4))]
     copies = [q.map(torch.clone) for _ in range(count // len(on_device) + 1) for q in on_device][:count]
     return copies, host, host.nbytes
 
@@ -73,7 +79,16 @@ def case(lib: Any, name: str, m: int, n: int, k: int) -> dict[str, Any]:
     want = x.double().cpu().numpy() @ decode_exact(host).T
     error = float(np.linalg.norm(y.double().cpu().numpy() - want) / np.linalg.norm(want))
     us = replay_us([lambda q=q: kernel(x, q, out=y) for q in sets])  # type: ignore[misc]
-    return {"format": name, "m": m, "n": n, "k": k, "us": us, "bytes": size, "tb_s": size / us / 1e6, "error": error}
+    return {
+        "format": name,
+        "m": m,
+        "n": n,
+        "k": k,
+        "us": us,
+        "bytes": size,
+        "tb_s": size / us / 1e6,
+        "error": error,
+    }
 
 
 def dense(m: int, n: int, k: int) -> float:
@@ -86,7 +101,9 @@ def dense(m: int, n: int, k: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--formats", default="mxfp4,int4")
     parser.add_argument("--shapes", default="14336x4096,4096x14336,4096x4096", help="N x K, comma separated")
     parser.add_argument("--m", type=int, default=1)
@@ -96,7 +113,9 @@ def main() -> None:
     lib = wootz.load(options.artifacts)
     ceiling = read_bandwidth()
     rows = []
-    print(f"{torch.cuda.get_device_name(0)}: read ceiling {ceiling:.2f} TB/s; M = {options.m}, bf16 activations")
+    print(
+        f"{torch.cuda.get_device_name(0)}: read ceiling {ceiling:.2f} TB/s; M = {options.m}, bf16 activations"
+    )
     print(f"{'format':>16} {'N x K':>14} {'us':>7} {'x floor':>8} {'torch bf16 us':>14} {'error':>9}")
     for shape in options.shapes.split(","):
         n, k = map(int, shape.split("x"))
@@ -105,7 +124,10 @@ def main() -> None:
             row = case(lib, name, options.m, n, k)
             row |= {"torch_bf16_us": torch_us, "floor": row["us"] / (row["bytes"] / ceiling / 1e6)}
             rows.append(row)
-            print(f"{name:>16} {shape:>14} {row['us']:7.2f} {row['floor']:8.2f} {torch_us:14.2f} {row['error']:9.1e}")
+            print(
+                f"{name:>16} {shape:>14} {row['us']:7.2f} {row['floor']:8.2f} {torch_us:14.2f}"
+                f" {row['error']:9.1e}"
+            )
     if options.json:
         report = {
             "device": torch.cuda.get_device_name(0),

@@ -64,9 +64,11 @@ def _integer(element: Element) -> tuple[int, int]:
     return (sign, sign) if element.signed else (0, element.offset)
 
 
-def _int_by_mantissa(b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Positions]) -> list[Val]:
-    """Integers by writing the code into the mantissa of a power of two and subtracting that power: exact, and one
-    bit operation and one subtraction a code where the code lies in one word."""
+def _int_by_mantissa(
+    b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Positions]
+) -> list[Val]:
+    """Integers by writing the code into the mantissa of a power of two and subtracting that power: exact,
+    and one bit operation and one subtraction a code where the code lies in one word."""
     flip, offset = _integer(element)
     values: list[Val] = []
     for positions in codes:
@@ -82,9 +84,12 @@ def _int_by_mantissa(b: Builder, element: Element, words: Sequence[Val], codes: 
     return values
 
 
-def _float_by_half(b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Positions]) -> list[Val]:
-    """Small floats by moving sign and magnitude to an f16's places, for both halves of a word at once. The f16's own
-    subnormals are the element's, so nothing is special-cased; the two biases differ by the factor."""
+def _float_by_half(
+    b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Positions]
+) -> list[Val]:
+    """Small floats by moving sign and magnitude to an f16's places, for both halves of a word at once. The
+    f16's own subnormals are the element's, so nothing is special-cased; the two biases differ by the
+    factor."""
     payload = element.exponent + element.mantissa
     top = 10 - element.mantissa  # where the payload's lowest bit belongs
     values: list[Val] = []
@@ -124,8 +129,8 @@ def _each(decode_code: Callable[[Builder, Element, Val], Val]) -> Callable[..., 
 
 
 def _float_by_select(b: Builder, element: Element, code: Val) -> Val:
-    """Any small float with integer operations: normals are rebiased in place, subnormals are an integer times the
-    smallest step, specials are selected."""
+    """Any small float with integer operations: normals are rebiased in place, subnormals are an integer
+    times the smallest step, specials are selected."""
     e, m = element.exponent, element.mantissa
     magnitude = code & ((1 << (e + m)) - 1)
     normal = ((magnitude << (_MANTISSA - m)) + ((127 - element.bias) << _MANTISSA)).bitcast("f32")
@@ -160,7 +165,8 @@ def _fits_half(element: Element, target: Target) -> bool:
 
 @dataclass(frozen=True)
 class Way:
-    """A row: value = decoded f32 * factor(element), the factor a power of two that a caller applies once a sum."""
+    """A row: value = decoded f32 * factor(element), the factor a power of two that a caller applies once a
+    sum."""
 
     kind: str
     applies: Callable[[Element, Target], bool]
@@ -185,7 +191,9 @@ def _way(element: Element, target: Target) -> Way:
     for way in KINDS:
         if way.kind == element.kind and way.applies(element, target):
             return way
-    raise ValueError(f"no way to decode element kind {element.kind!r}; known: {sorted({w.kind for w in KINDS})}")
+    raise ValueError(
+        f"no way to decode element kind {element.kind!r}; known: {sorted({w.kind for w in KINDS})}"
+    )
 
 
 def decode(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from .ir import DTYPES, OPS, Block, For, Function, If, Param, Ref, Value, fold, is_const, round_f32
+from .ir import DTYPES, OPS, Attr, Block, For, Function, If, Param, Ref, Value, fold, is_const, round_f32
 
 Operand = Union["Val", int, float]
 
@@ -136,7 +136,8 @@ class Builder:
 
     # -- parameters and memory ------------------------------------------------------------------------------
     def buffer(self, name: str, dtype: str, role: str = "in", alone: bool = True) -> Ref:
-        """A global array argument; role "out" makes it writable; not `alone`: it may be another argument's memory."""
+        """A global array argument; role "out" makes it writable; not `alone`: it may be another argument's
+        memory."""
         ref = Ref(name.replace(".", "_"), dtype, "global", writable=role == "out", alone=alone)
         self.function.params.append(Param(name, "ptr", role, ref=ref))
         return ref
@@ -184,9 +185,14 @@ class Builder:
         return operand if isinstance(operand, Val) else self.const(operand, dtype)
 
     def make(
-        self, op: str, dtype: str, args: tuple[Value, ...] = (), attrs: dict[str, int | float | str] | None = None,
-        ref: Ref | None = None, width: int = 1,
-    ) -> Val:  # fmt: skip
+        self,
+        op: str,
+        dtype: str,
+        args: tuple[Value, ...] = (),
+        attrs: dict[str, Attr] | None = None,
+        ref: Ref | None = None,
+        width: int = 1,
+    ) -> Val:
         attrs = attrs or {}
         pure = OPS[op].kind == "pure"
         key = (op, dtype, tuple(map(id, args)), tuple((k, repr(v)) for k, v in sorted(attrs.items())), width)
@@ -201,15 +207,22 @@ class Builder:
         return val
 
     def effect(
-        self, op: str, args: tuple[Value, ...], ref: Ref | None = None, attrs: dict[str, int | float | str] | None = None
+        self,
+        op: str,
+        args: tuple[Value, ...],
+        ref: Ref | None = None,
+        attrs: dict[str, Attr] | None = None,
     ) -> None:
         self._blocks[-1].statements.append(Value(op, "", args, ref, attrs or {}))
 
     def op(self, op: str, *operands: Operand) -> Val:
-        """A pure operation of the table; at least one operand is a Val and gives Python numbers their type."""
+        """A pure operation of the table; at least one operand is a Val and gives Python numbers their
+        type."""
         typed = [o for o in operands if isinstance(o, Val)]
         if not typed:
-            raise DslError(f"{op}: needs at least one DSL value, got {operands}; wrap a number in Builder.const")
+            raise DslError(
+                f"{op}: needs at least one DSL value, got {operands}; wrap a number in Builder.const"
+            )
         dtype = typed[-1].dtype if op == "select" else typed[0].dtype
         vals = [self.val(o, "bool" if op == "select" and i == 0 else dtype) for i, o in enumerate(operands)]
         return self._simplify(op, vals) or self.make(
@@ -226,7 +239,9 @@ class Builder:
             return None
         if (op in _DROP_ZERO and is_const(values[1], 0)) or (op in _DROP_ONE and is_const(values[1], 1)):
             return vals[0]
-        if (op in ("add", "or", "xor") and is_const(values[0], 0)) or (op == "mul" and is_const(values[0], 1)):
+        if (op in ("add", "or", "xor") and is_const(values[0], 0)) or (
+            op == "mul" and is_const(values[0], 1)
+        ):
             return vals[1]
         if op == "and" and values[1].dtype == "u32" and is_const(values[1], 0xFFFFFFFF):
             return vals[0]
@@ -283,7 +298,9 @@ class Builder:
         """The buffer moved by `index` elements (u64 for whole matrices): a named pointer in the text."""
         count = self._names.get(ref.name, 0)
         self._names[ref.name] = count + 1
-        moved = Ref(f"{ref.name}_at{count}", ref.dtype, ref.space, ref.size, ref.writable, base=ref, alone=ref.alone)
+        moved = Ref(
+            f"{ref.name}_at{count}", ref.dtype, ref.space, ref.size, ref.writable, base=ref, alone=ref.alone
+        )
         self.effect("offset", (index.value,), ref=moved)
         return moved
 
@@ -313,7 +330,12 @@ class Builder:
 
     @contextlib.contextmanager
     def loop(self, start: Operand, stop: Operand, step: Operand = 1, unroll: bool = False) -> Iterator[Val]:
-        if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and start + step >= stop > start:
+        if (
+            isinstance(start, int)
+            and isinstance(stop, int)
+            and isinstance(step, int)
+            and start + step >= stop > start
+        ):
             yield self.const(start, "u32")  # a single trip needs no loop
             return
         index = Value("index", "u32")

@@ -1,9 +1,11 @@
-"""A cell's source: kernel x format x target -> text and entries. Pure, and the same bytes for the same input."""
+"""A cell's source: kernel x format x target -> text and entries. Pure, and the same bytes for the same
+input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -36,8 +38,8 @@ class Arg:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry point of an artifact: how to bind, launch and choose it. shared: group memory to ask for at launch;
-    static_shared: what the code declares itself; both in bytes a block."""
+    """One entry point of an artifact: how to bind, launch and choose it. shared: group memory to ask for at
+    launch; static_shared: what the code declares itself; both in bytes a block."""
 
     symbol: str
     dtype: str
@@ -71,7 +73,9 @@ def refusal(kernel: KernelSpec, fmt: Format | None, dtype: str, target: Target) 
     """Why this cell cannot be emitted, or None. Costs microseconds: declared features only."""
     feature = DTYPE_FEATURES.get(dtype)
     if feature and not target.has(feature):
-        return f"{dtype} activations need the feature {feature!r}, which target {target.name} does not declare"
+        return (
+            f"{dtype} activations need the feature {feature!r}, which target {target.name} does not declare"
+        )
     return None
 
 
@@ -80,31 +84,46 @@ def kernel_record(kernel: KernelSpec) -> dict[str, Any]:
     return {"key": kernel.name, **family(kernel.name).record(), "options": sorted(kernel.options)}
 
 
-def choices(kernel: KernelSpec) -> Iterator[dict[str, str]]:
-    """Every combination of the kernel's options, in manifest order."""
-    names = list(kernel.options)
-    for values in product(*kernel.options.values()):
-        yield dict(zip(names, values))
+def choices(options: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, str]]:
+    """Every combination of a kernel's options, in manifest order."""
+    for values in product(*options.values()):
+        yield dict(zip(options, values))
 
 
 def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[str, ...]) -> Emitted:
     """The source of one artifact, all dtypes, options and variants as entry points; no provenance line."""
+    # Text depends on a target's language, features and block limits alone, so that targets can share it.
+    shape = Target(
+        "", target.backend, features=target.features, simd=target.simd,
+        max_threads=target.max_threads, shared_bytes=target.shared_bytes,
+    )  # fmt: skip
+    return _emit(kernel.name, tuple(kernel.options.items()), fmt, shape, dtypes)
+
+
+@lru_cache(maxsize=4)
+def _emit(
+    kernel: str,
+    options: tuple[tuple[str, tuple[str, ...]], ...],
+    fmt: Format | None,
+    target: Target,
+    dtypes: tuple[str, ...],
+) -> Emitted:
     render, dialect = RENDER[target.backend]
     functions: list[Function] = []
     entries: list[Entry] = []
-    for dtype, options in product(dtypes, choices(kernel)):
-        for variant in family(kernel.name).variants(fmt, dtype, target, options):
+    for dtype, chosen in product(dtypes, choices(dict(options))):
+        for variant in family(kernel).variants(fmt, dtype, target, chosen):
             function = _build(kernel, fmt, dtype, target, variant)
             reason = refused(function, dialect)
             if reason:
-                raise ValueError(f"{function.name} on {target.name}: {reason}")
+                raise ValueError(f"{function.name} for {dialect.name}: {reason}")
             functions.append(function)
             entries.append(_entry(function, dtype, variant))
     return Emitted(render(functions), tuple(entries))
 
 
-def _build(kernel: KernelSpec, fmt: Format | None, dtype: str, target: Target, variant: Variant) -> Function:
-    name = symbol(kernel.name, variant.options, fmt.name if fmt else None, dtype, variant.suffix)
+def _build(kernel: str, fmt: Format | None, dtype: str, target: Target, variant: Variant) -> Function:
+    name = symbol(kernel, variant.options, fmt.name if fmt else None, dtype, variant.suffix)
     builder = Builder(name, variant.threads, target.simd)
     variant.build(builder)
     return passes.run(builder.function, target)
@@ -114,5 +133,13 @@ def _entry(function: Function, dtype: str, variant: Variant) -> Entry:
     args = tuple(Arg(p.name, p.type, p.role) for p in function.params)
     block = (function.threads, 1, 1)
     return Entry(
-        function.name, dtype, variant.options, args, block, variant.grid, 0, function.shared_bytes(), variant.when
+        function.name,
+        dtype,
+        variant.options,
+        args,
+        block,
+        variant.grid,
+        0,
+        function.shared_bytes(),
+        variant.when,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any, Union
 
 from .axes import Format
@@ -42,9 +42,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Family:
-    """A kernel family. `variants(fmt, dtype, target, options)` yields every entry of one cell's dtype, the first
-    whose conditions hold is launched. limits: smallest and largest value of a shape name. alias: whether the
-    output may be an input. flat: operands of any one shape are taken as n elements in a row."""
+    """A kernel family. `variants(fmt, dtype, target, options)` yields every entry of one cell's dtype, the
+    first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias:
+    whether the output may be an input. flat: operands of any one shape are taken as n elements in a row."""
 
     operands: tuple[Operand, ...]
     output: Operand
@@ -71,7 +71,7 @@ class UnknownKernel(LookupError):
     """No file gen/kernels/<name>.py declares this kernel."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def family(name: str) -> Family:
     """The family declared in kernels/<name>.py. Raises UnknownKernel, naming what exists."""
     try:
@@ -79,10 +79,14 @@ def family(name: str) -> Family:
     except ModuleNotFoundError as error:
         if error.name != f"{__package__}.kernels.{name}":
             raise
-        raise UnknownKernel(f"kernel {name!r}: no such file gen/kernels/{name}.py; known: {known()}") from None
+        raise UnknownKernel(
+            f"kernel {name!r}: no such file gen/kernels/{name}.py; known: {known()}"
+        ) from None
     found = module.FAMILY
     if not isinstance(found, Family):
-        raise UnknownKernel(f"kernel {name!r}: FAMILY in gen/kernels/{name}.py is a {type(found).__name__}, not a Family")
+        raise UnknownKernel(
+            f"kernel {name!r}: FAMILY in gen/kernels/{name}.py is a {type(found).__name__}, not a Family"
+        )
     return found
 
 

@@ -16,7 +16,8 @@ from typing import Union
 DTYPES: dict[str, int] = {
     "bool": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8, "i32": 4, "f16": 2, "bf16": 2, "f32": 4,
 }  # fmt: skip
-"""Scalar types and their size in bytes. f16 and bf16 are storage types: loaded, stored, cast and bit-cast only."""
+"""Scalar types and their size in bytes. f16 and bf16 are storage types: loaded, stored, cast and bit-cast
+only."""
 
 UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
 INTEGER = UNSIGNED | {"i32"}
@@ -123,7 +124,12 @@ class Op:
     kind: str = "pure"
 
 
-_NUM, _INT, _F32, _BOOL = ARITHMETIC, frozenset({"u32", "u64", "i32"}), frozenset({"f32"}), frozenset({"bool"})
+_NUM, _INT, _F32, _BOOL = (
+    ARITHMETIC,
+    frozenset({"u32", "u64", "i32"}),
+    frozenset({"f32"}),
+    frozenset({"bool"}),
+)
 _ANY = frozenset(DTYPES)
 _LOGIC = _INT | _BOOL
 
@@ -138,7 +144,9 @@ OPS: dict[str, Op] = {
     "rem": Op(2, _INT, "same"),
     **{name: Op(2, _LOGIC, "same") for name in ("and", "or", "xor")},
     **{name: Op(2, _INT, "same") for name in ("shl", "shr")},
-    "and_xor": Op(3, frozenset({"u32"}), "same"),  # (a & b) ^ c: one instruction where there is a three-input one
+    "and_xor": Op(
+        3, frozenset({"u32"}), "same"
+    ),  # (a & b) ^ c: one instruction where there is a three-input one
     "neg": Op(1, frozenset({"f32", "i32"}), "same"),
     "not": Op(1, _LOGIC, "same"),
     "fma": Op(3, _F32, "same"),  # one rounding

@@ -1,4 +1,5 @@
-"""A quantised operand inside a kernel: its fields as buffers, the walk over its chunks, scales and zero points.
+"""A quantised operand inside a kernel: its fields as buffers, the walk over its chunks, scales and zero
+points.
 
 All of it follows from the format's axes (`Layout`): no kernel knows a format.
 """
@@ -15,19 +16,19 @@ from .dsl import Builder, Val
 from .ir import Ref
 from .target import Target
 
-
 CHUNK = 64
-"""Most elements of a lane's chunk, where the format allows: bounds registers and the length of the emitted text."""
+"""Most elements of a lane's chunk, where the format allows: bounds registers and the length of the emitted
+text."""
 
 
 @dataclass(frozen=True)
 class Steps:
     """How a kernel walks a row, in elements: chunk > span > step > segment > vector.
 
-    A lane takes one chunk at a time, by loads of `load` bytes. The text of a step is written once and looped over.
-    Scales and zero points are constant over a segment, and over the whole span where a span is several steps. A step
-    starts at a whole word of its own. `vector` elements are decoded and multiplied at once.
-    """
+    A lane takes one chunk at a time, by loads of `load` bytes. The text of a step is written once and
+    looped over. Scales and zero points are constant over a segment, and over the whole span where a span is
+    several steps. A step starts at a whole word of its own. `vector` elements are decoded and multiplied at
+    once."""
 
     chunk: int
     load: int
@@ -43,7 +44,8 @@ class Steps:
 
 
 def steps(fmt: Format, most: int = CHUNK) -> Steps:
-    """The walk for a format: the widest loads (16 bytes down to 4) that keep a chunk within `most` elements."""
+    """The walk for a format: the widest loads (16 bytes down to 4) that keep a chunk within `most`
+    elements."""
     layout = fmt.layout
     period = _elements(fmt, 4)
     widths = [w for w in (16, 8, 4) if w <= layout.load]
@@ -87,7 +89,9 @@ class Packed:
 
     def __init__(self, b: Builder, fmt: Format, target: Target, walk: Steps, name: str = "w") -> None:
         self.b, self.fmt, self.target, self.walk, self.name = b, fmt, target, walk, name
-        self.fields: dict[str, Ref] = {f.name: b.buffer(f"{name}.{f.name}", f.dtype) for f in fmt.layout.fields}
+        self.fields: dict[str, Ref] = {
+            f.name: b.buffer(f"{name}.{f.name}", f.dtype) for f in fmt.layout.fields
+        }
         self.pitches: dict[str, Val] = {}
         self._columns: Val | None = None
 
@@ -213,5 +217,8 @@ class Packed:
     def _value(self, element: Element, words: Sequence[Val], bits: list[int]) -> Val:
         if element.kind == "wide":
             return decode_wide(self.b, element, extract(self.b, words, bits))
-        value, factor = decode(self.b, element, words, [bits], self.target)[0], factor_of(element, self.target)
+        value, factor = (
+            decode(self.b, element, words, [bits], self.target)[0],
+            factor_of(element, self.target),
+        )
         return value if factor == 1.0 else value * factor

@@ -1,10 +1,11 @@
-"""Rewrites of the IR between building and lowering. Each keeps the meaning and is verified before and after."""
+"""Rewrites of the IR between building and lowering. Each keeps the meaning and is verified before and
+after."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .ir import OPS, Block, For, Function, If, Ref, Value, operands, walk
+from .ir import OPS, Block, For, Function, If, Ref, Statement, Value, operands, walk
 from .target import Target
 from .verify import verify
 
@@ -15,7 +16,7 @@ def _keep(block: Block, keep: Callable[[Value], bool]) -> bool:
     """Drops operations that are not kept, and regions that become empty. Whether anything went."""
     before = len(block.statements)
     changed = False
-    kept = []
+    kept: list[Statement] = []
     for statement in block.statements:
         if isinstance(statement, For):
             changed |= _keep(statement.body, keep)

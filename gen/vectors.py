@@ -1,4 +1,5 @@
-"""Groups of neighbouring elements of a dense array: 16-byte loads and stores, with scalar code for ragged ends.
+"""Groups of neighbouring elements of a dense array: 16-byte loads and stores, with scalar code for ragged
+ends.
 
 Arithmetic is in f32; f16 and bf16 are what is loaded and stored.
 """
@@ -53,13 +54,13 @@ def store_vector(b: Builder, ref: Ref, index: Val, dtype: str, values: Sequence[
     """The values from element `index`, aligned to the access."""
     width = vector_words(dtype, len(values))
     words = to_words(values, dtype)
-    for at in range(0, len(words), width):
-        b.store_words(ref, index + at * 4 // DTYPES[dtype], words[at : at + width])
+    for first in range(0, len(words), width):
+        b.store_words(ref, index + first * 4 // DTYPES[dtype], words[first : first + width])
 
 
 def load_ragged(b: Builder, ref: Ref, first: Val, end: Val, dtype: str, into: Ref, count: int) -> None:
-    """into[i] = f32(ref[first + i]), 0 from `end` on. first is a multiple of `count`; one vector access where rows
-    of `end` elements keep it aligned, else scalar."""
+    """into[i] = f32(ref[first + i]), 0 from `end` on. first is a multiple of `count`; one vector access
+    where rows of `end` elements keep it aligned, else scalar."""
 
     def scalar() -> None:
         with b.loop(0, count, unroll=True) as i:
@@ -68,7 +69,8 @@ def load_ragged(b: Builder, ref: Ref, first: Val, end: Val, dtype: str, into: Re
                 b.store(into, i, load_scalar(b, ref, first + i))
 
     if not vector_words(dtype, count):
-        return scalar()
+        scalar()
+        return
     with b.when((end % count).eq(0) & (first < end)) as whole:
         for i, value in enumerate(load_vector(b, ref, first, dtype, count)):
             b.store(into, i, value)
@@ -76,17 +78,21 @@ def load_ragged(b: Builder, ref: Ref, first: Val, end: Val, dtype: str, into: Re
         scalar()
 
 
-def store_ragged(b: Builder, ref: Ref, first: Val, end: Val, dtype: str, values: Sequence[Val], spare: Ref) -> None:
-    """ref[first + i] = values[i] for first + i < end, as `load_ragged` does; `spare` is a local array to index."""
+def store_ragged(
+    b: Builder, ref: Ref, first: Val, end: Val, dtype: str, values: Sequence[Val], spare: Ref
+) -> None:
+    """ref[first + i] = values[i] for first + i < end, as `load_ragged` does; `spare` is a local array to
+    index."""
 
     def scalar() -> None:
-        for i, value in enumerate(values):
-            b.store(spare, i, value)
+        for at, value in enumerate(values):
+            b.store(spare, at, value)
         with b.loop(0, len(values), unroll=True) as i, b.when(first + i < end):
             b.store(ref, first + i, b.load(spare, i).cast(dtype))
 
     if not vector_words(dtype, len(values)):
-        return scalar()
+        scalar()
+        return
     with b.when((end % len(values)).eq(0) & (first < end)) as whole:
         store_vector(b, ref, first, dtype, values)
     with b.otherwise(whole):

@@ -79,7 +79,9 @@ def _for(state: _State, loop: For, reach: int) -> None:
 
 def _defined(state: _State, value: Value, user: str) -> None:
     if value not in state.agreement:
-        raise state.fail("a value is defined before it is used, in an enclosing scope", f"{value.op} used by {user}")
+        raise state.fail(
+            "a value is defined before it is used, in an enclosing scope", f"{value.op} used by {user}"
+        )
 
 
 def _operation(state: _State, value: Value, reach: int) -> None:
@@ -96,14 +98,26 @@ def _operation(state: _State, value: Value, reach: int) -> None:
     if rule.kind == "collective":
         needed = BLOCK if value.op == "barrier" else GROUP
         if reach > needed:
-            raise state.fail(f"{value.op} is reached by all lanes together (uniform control flow)", "a divergent branch")
+            raise state.fail(
+                f"{value.op} is reached by all lanes together (uniform control flow)", "a divergent branch"
+            )
     if value.dtype:
         state.agreement[value] = _agreement(state, value)
 
 
 def _types(state: _State, value: Value) -> None:
     rule = OPS[value.op]
-    memory = value.op in ("load", "load_words", "store", "store_words", "get", "set", "declare", "offset", "atomic_add")
+    memory = value.op in (
+        "load",
+        "load_words",
+        "store",
+        "store_words",
+        "get",
+        "set",
+        "declare",
+        "offset",
+        "atomic_add",
+    )
     typed = value.args[1:] if value.op == "select" else value.args
     if not memory:
         for arg in typed:
@@ -111,7 +125,9 @@ def _types(state: _State, value: Value) -> None:
                 raise state.fail(f"{value.op} takes {sorted(rule.operands)}", arg.dtype)
         if len({a.dtype for a in typed}) > 1:
             raise state.fail(f"{value.op}'s operands have one type", str([a.dtype for a in typed]))
-    result = {"same": typed[0].dtype if typed else "", "none": "", "attr": value.dtype}.get(rule.result, rule.result)
+    result = {"same": typed[0].dtype if typed else "", "none": "", "attr": value.dtype}.get(
+        rule.result, rule.result
+    )
     if value.dtype != result:
         raise state.fail(f"{value.op} gives {result or 'nothing'}", value.dtype or "nothing")
     if value.dtype and value.dtype not in DTYPES:

@@ -1,1 +1,2 @@
-"""Kernel families, one file each, written once in the DSL. A file's name is the kernel's name in the manifest."""
+"""Kernel families, one file each, written once in the DSL. A file's name is the kernel's name in the
+manifest."""

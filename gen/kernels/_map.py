@@ -17,8 +17,8 @@ _BITS = {2: "u16", 4: "u32"}
 def elementwise(
     names: tuple[str, ...], dtype: str, target: Target, compute: Map | None, options: dict[str, str]
 ) -> Variant:
-    """y[i] = compute(a[i], ...) for i < n; arithmetic in f32, one rounding. Without `compute` the first operand's bits
-    are moved as they are, NaN payloads included. Source and result may be one array."""
+    """y[i] = compute(a[i], ...) for i < n; arithmetic in f32, one rounding. Without `compute` the first
+    operand's bits are moved as they are, NaN payloads included. Source and result may be one array."""
     count = 16 // DTYPES[dtype]
     threads = threads_of(target.simd, 256)
     per_block = threads * count if threads > 1 else 4096
@@ -46,5 +46,5 @@ def elementwise(
                     else:
                         b.store(y, at, compute(b, [load_scalar(b, ref, at) for ref in inputs]).cast(dtype))
 
-    grid = (["ceildiv", "n", per_block], 1, 1)
-    return Variant("", threads, grid, build, (["le", ["ceildiv", "n", per_block], 2**31 - 1],), options)  # type: ignore[arg-type]
+    blocks = ["ceildiv", "n", per_block]
+    return Variant("", threads, (blocks, 1, 1), build, (["lt", blocks, 2**31],), options)

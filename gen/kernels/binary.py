@@ -20,5 +20,9 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
 
 _VECTOR = ("n",)
 FAMILY = Family(
-    (Operand("a", "array", _VECTOR), Operand("b", "array", _VECTOR)), Operand("y", "array", _VECTOR), variants, alias=True, flat=True
+    (Operand("a", "array", _VECTOR), Operand("b", "array", _VECTOR)),
+    Operand("y", "array", _VECTOR),
+    variants,
+    alias=True,
+    flat=True,
 )

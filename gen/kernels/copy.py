@@ -14,4 +14,6 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
     yield elementwise(("x",), dtype, target, None, options)
 
 
-FAMILY = Family((Operand("x", "array", ("n",)),), Operand("y", "array", ("n",)), variants, alias=True, flat=True)
+FAMILY = Family(
+    (Operand("x", "array", ("n",)),), Operand("y", "array", ("n",)), variants, alias=True, flat=True
+)

@@ -1,9 +1,8 @@
 """qgemv: y[m, n] = sum over k of x[m, k] * w[n, k], w quantised, for up to 8 rows of activations.
 
-A SIMD group owns `rows` weight rows; its lanes take chunks (16-byte loads) in turn. Each segment's products are
-summed in f32 and scaled once; lanes add up by shuffles. On the CPU a group is one thread, and sums run in
-`lanes` independent columns so that the compiler can use vector instructions.
-"""
+A SIMD group owns `rows` weight rows; its lanes take chunks (16-byte loads) in turn. Each segment's products
+are summed in f32 and scaled once; lanes add up by shuffles. On the CPU a group is one thread, and sums run
+in `lanes` independent columns so that the compiler can use vector instructions."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ TILES = {1: 2, 2: 2, 4: 1, 8: 1}
 """Rows of activations a variant takes -> most weight rows of a SIMD group: register use stays about level."""
 
 GROUPS = 16
-"""SIMD groups of a block: with 512 threads, one block a multiprocessor leaves 128 registers a thread, two leave 64."""
+"""SIMD groups of a block: with 512 threads, one block a multiprocessor leaves 128 registers a thread, two
+leave 64."""
 
 WORDS = 8
 """Most 32-bit words of codes that a lane should hold; twice as many are in flight."""
@@ -37,9 +37,9 @@ STAGE = 16 << 10
 
 @dataclass(frozen=True)
 class Tile:
-    """One variant. groups: SIMD groups of a block; lanes: partial sums a (row, m) pair is kept in; waves: chunks a lane
-    takes from one tile of staged activations, 0 where they are read from global memory; resident: blocks a
-    multiprocessor holds, each of which then walks many rows."""
+    """One variant. groups: SIMD groups of a block; lanes: partial sums a (row, m) pair is kept in; waves:
+    chunks a lane takes from one tile of staged activations, 0 where they are read from global memory;
+    resident: blocks a multiprocessor holds, each of which then walks many rows."""
 
     m: int
     rows: int
@@ -106,8 +106,8 @@ def _row(b: Builder, o: Operands, row0: Val, r: Val) -> Val:
 
 @dataclass(frozen=True)
 class Walk:
-    """A lane's way through its chunks. Staged: a tile of activations is brought to group memory by the whole block,
-    and a chunk's loads are issued before the arithmetic of the one before it."""
+    """A lane's way through its chunks. Staged: a tile of activations is brought to group memory by the
+    whole block, and a chunk's loads are issued before the arithmetic of the one before it."""
 
     b: Builder
     o: Operands
@@ -173,7 +173,9 @@ class Walk:
                 total = total + b.load(self.sums, base + j)
             total = b.lane_sum(total)
             with b.when(self.lane.eq(0) & (row0 + r < end) & (i < o.m)):
-                b.store(self.y, i.cast("u64") * o.n.cast("u64") + (row0 + r).cast("u64"), total.cast(self.dtype))
+                b.store(
+                    self.y, i.cast("u64") * o.n.cast("u64") + (row0 + r).cast("u64"), total.cast(self.dtype)
+                )
 
     def _chunk(self, row0: Val, chunk: Val, words: Ref, x: Direct | Staged) -> None:
         """Adds one chunk of every row of the tile to `sums`."""
@@ -202,7 +204,8 @@ class Direct:
     walk: Steps
 
     def read(self, m: Val, chunk: Val, offset: Val, into: Ref) -> None:
-        """into[0:vector] = x[m, chunk * walk.chunk + offset ...], 0 past the end; m is kept inside the matrix."""
+        """into[0:vector] = x[m, chunk * walk.chunk + offset ...], 0 past the end; m is kept inside the
+        matrix."""
         b, o = self.b, self.o
         line = b.at(o.x, b.minimum(m, o.m - 1).cast("u64") * o.k.cast("u64"))
         load_ragged(b, line, chunk * self.walk.chunk + offset, o.k, self.dtype, into, self.walk.vector)
@@ -210,8 +213,9 @@ class Direct:
 
 @dataclass(frozen=True)
 class Staged:
-    """Activations from group memory, as f32 and zero past the end. Quads (fewer elements where vectors are odd) that the
-    lanes of a group read together are neighbours there ([m][wave][quad of the chunk][lane]): no bank conflicts."""
+    """Activations from group memory, as f32 and zero past the end. Quads (fewer elements where vectors are
+    odd) that the lanes of a group read together are neighbours there ([m][wave][quad of the chunk][lane]):
+    no bank conflicts."""
 
     b: Builder
     o: Operands
@@ -249,7 +253,9 @@ class Staged:
                 load_ragged(b, line, first * walk.chunk + at, o.k, self.dtype, vector, walk.vector)
                 for i in range(0, walk.vector, self._quad):
                     place = self._place(m, at // walk.chunk, at % walk.chunk + i)
-                    store_vector(b, self._shared, place, "f32", [b.load(vector, i + j) for j in range(self._quad)])
+                    store_vector(
+                        b, self._shared, place, "f32", [b.load(vector, i + j) for j in range(self._quad)]
+                    )
         b.barrier()
 
     def read(self, m: Val, chunk: Val, offset: Val, into: Ref) -> None:
@@ -280,7 +286,8 @@ class Segment:
 
     @contextmanager
     def _rows_of_x(self) -> Iterator[Val]:
-        """Loops over the rows of activations: all of the tile's where registers hold them, else those there are."""
+        """Loops over the rows of activations: all of the tile's where registers hold them, else those there
+        are."""
         static = self.tile.lanes == 1 or self.tile.m == 1
         with self.b.loop(0, self.tile.m if static else self.o.m, unroll=static) as m:
             yield m
@@ -314,7 +321,9 @@ class Segment:
                 base = (r * tile.m + m) * tile.lanes
                 for j in range(vector):
                     i = base + (j % tile.lanes)
-                    product = b.mad(b.load(self.weights, r * vector + j), b.load(xs, j), b.load(self.partial, i))
+                    product = b.mad(
+                        b.load(self.weights, r * vector + j), b.load(xs, j), b.load(self.partial, i)
+                    )
                     b.store(self.partial, i, product)
 
     def _weight(self, value: Val, r: Val) -> Val:

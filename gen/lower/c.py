@@ -10,7 +10,8 @@ from ..ir import Ref, Value, float_bits
 Spell = Callable[[Value, list[str]], str]
 
 _INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%",
+    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
     "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
 }  # fmt: skip
 _LOGICAL = {"and": "&&", "or": "||", "xor": "!="}
@@ -38,13 +39,21 @@ def by_types(table: dict[tuple[str, str], str], what: str) -> Spell:
     return spell
 
 
+def numeric_casts(types: dict[str, str]) -> dict[tuple[str, str], str]:
+    """Value conversions among integers, and between u32, i32 and f32, by a constructor."""
+    integers = ("u8", "u16", "u32", "u64", "i32")
+    pairs = [(a, b) for a in integers for b in (*integers[1:], "f32")] + [("f32", "u32"), ("f32", "i32")]
+    return {(a, b): f"{types[b]}({{0}})" for a, b in pairs}
+
+
 def extreme(integer: str, real: str) -> Spell:
     """min or max: integers by one function, floats by another that propagates NaN."""
     return lambda value, args: f"{real if value.dtype == 'f32' else integer}({', '.join(args)})"
 
 
 def literal_of(types: dict[str, str], from_bits: str) -> Callable[[str, float], str]:
-    """Constants; `from_bits` turns an integer into the f32 of those bits, for what has no decimal spelling."""
+    """Constants; `from_bits` turns an integer into the f32 of those bits, for what has no decimal
+    spelling."""
 
     def literal(dtype: str, number: float) -> str:
         if dtype == "bool":

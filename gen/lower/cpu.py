@@ -1,8 +1,7 @@
 """Host C++: a kernel runs a range of blocks, each of one thread, so a barrier orders nothing.
 
-The entry's interface: SYMBOL(args, grid, begin, end); args[i] points at the value of argument i, blocks are numbered
-x first. f16 and bf16 are carried as their bits, so that any C++17 compiler will do.
-"""
+The entry's interface: SYMBOL(args, grid, begin, end); args[i] points at the value of argument i, blocks are
+numbered x first. f16 and bf16 are carried as their bits, so that any C++17 compiler will do."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from . import c
 from .walker import Dialect, body, used_helpers
 
 TYPES = {
-    "bool": "bool", "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t", "i32": "int32_t",
-    "f16": "uint16_t", "bf16": "uint16_t", "f32": "float",
+    "bool": "bool", "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
+    "i32": "int32_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float",
 }  # fmt: skip
 
 CASTS = {
@@ -22,8 +21,7 @@ CASTS = {
     ("bf16", "f32"): "bits_to_float(uint32_t({0}) << 16)",
     ("f32", "f16"): "float_to_half({0})",
     ("f32", "bf16"): "float_to_bfloat({0})",
-    **{(a, b): f"{TYPES[b]}({{0}})" for a in ("u8", "u16", "u32", "u64", "i32") for b in ("u16", "u32", "u64", "i32", "f32")},
-    **{("f32", b): f"{TYPES[b]}({{0}})" for b in ("u32", "i32")},
+    **c.numeric_casts(TYPES),
 }
 BITCASTS = {
     ("f32", "u32"): "float_to_bits({0})",
@@ -56,8 +54,8 @@ HELPERS = {
 #else
     const uint32_t magnitude = uint32_t(half & 0x7fffu) << 13;
     const uint32_t sign = uint32_t(half & 0x8000u) << 16;
-    const uint32_t special = magnitude >= 0x0f800000u ? 0x70000000u : 0u; // infinity and NaN keep all exponent bits
-    const float scaled = bits_to_float(magnitude) * 5.192296858534828e+33f; // 2^112 moves the bias, subnormals too
+    const bool special = magnitude >= 0x0f800000u; // infinity and NaN keep all exponent bits
+    const float scaled = bits_to_float(magnitude) * 5.192296858534828e+33f; // 2^112 moves the bias
     return bits_to_float((special ? (magnitude | 0x7f800000u) : float_to_bits(scaled)) | sign);
 #endif
 }
@@ -202,7 +200,8 @@ def _argument(index: int, param: Param) -> str:
         const = "" if param.ref.writable else "const "
         kind = f"{const}{TYPES[param.ref.dtype]}*"
         return f"    {_pointer(param.ref)} {param.symbol} = *static_cast<{kind} const*>(args[{index}]);"
-    return f"    const {TYPES[param.type]} {param.symbol} = *static_cast<const {TYPES[param.type]}*>(args[{index}]);"
+    kind = TYPES[param.type]
+    return f"    const {kind} {param.symbol} = *static_cast<const {kind}*>(args[{index}]);"
 
 
 def _kernel(function: Function) -> str:

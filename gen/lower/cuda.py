@@ -9,8 +9,8 @@ from . import c
 from .walker import Dialect, body, used_helpers
 
 TYPES = {
-    "bool": "bool", "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t", "i32": "int32_t",
-    "f16": "__half", "bf16": "__nv_bfloat16", "f32": "float",
+    "bool": "bool", "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
+    "i32": "int32_t", "f16": "__half", "bf16": "__nv_bfloat16", "f32": "float",
 }  # fmt: skip
 
 CASTS = {
@@ -18,8 +18,7 @@ CASTS = {
     ("bf16", "f32"): "__bfloat162float({0})",
     ("f32", "f16"): "__float2half_rn({0})",
     ("f32", "bf16"): "__float2bfloat16_rn({0})",
-    **{(a, b): f"{TYPES[b]}({{0}})" for a in ("u8", "u16", "u32", "u64", "i32") for b in ("u16", "u32", "u64", "i32", "f32")},
-    **{("f32", b): f"{TYPES[b]}({{0}})" for b in ("u32", "i32")},
+    **c.numeric_casts(TYPES),
 }
 BITCASTS = {
     ("f32", "u32"): "__float_as_uint({0})",
@@ -77,7 +76,9 @@ def _load_words(value: Value, args: list[str]) -> str:
     if ref is None:
         raise KeyError("load_words names no buffer")
     pointer = f"reinterpret_cast<const {_VECTORS[value.width]}*>({ref.name} + {args[0]})"
-    return f"__ldg({pointer})" if ref.space == "global" and ref.alone and not ref.writable else f"(*{pointer})"
+    return (
+        f"__ldg({pointer})" if ref.space == "global" and ref.alone and not ref.writable else f"(*{pointer})"
+    )
 
 
 def _store_words(value: Value, args: list[str]) -> str:
@@ -138,7 +139,9 @@ def _tables(functions: Sequence[Function]) -> dict[str, str]:
 
 def _kernel(function: Function) -> str:
     shared = [
-        f"    __shared__ __align__(16) {TYPES[r.dtype]} {r.name}[{r.size}];" for r in function.refs if r.space == "shared"
+        f"    __shared__ __align__(16) {TYPES[r.dtype]} {r.name}[{r.size}];"
+        for r in function.refs
+        if r.space == "shared"
     ]
     bounds = f"{function.threads}" + (f", {function.min_blocks}" if function.min_blocks else "")
     head = f'extern "C" __global__ void __launch_bounds__({bounds})\n{function.name}('

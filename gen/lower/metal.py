@@ -111,7 +111,9 @@ def _parameter(index: int, param: Param) -> str:
 
 def _kernel(function: Function) -> str:
     shared = [
-        f"    threadgroup alignas(16) {TYPES[r.dtype]} {r.name}[{r.size}];" for r in function.refs if r.space == "shared"
+        f"    alignas(16) threadgroup {TYPES[r.dtype]} {r.name}[{r.size}];"
+        for r in function.refs
+        if r.space == "shared"
     ]
     used = {s.op for s in walk(function.body) if isinstance(s, Value)}
     parameters = [_parameter(i, p) for i, p in enumerate(function.params)]

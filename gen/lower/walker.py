@@ -123,11 +123,11 @@ def _value(text: _Text, value: Value) -> None:
         return
     if OPS[value.op].kind == "collective":
         _flush(text, value)
-    if text.uses.get(value, 0) == 1 and value not in text.inner and OPS[value.op].kind != "collective":
-        if len(_expression(text, value)) <= WIDTH:
-            text.pending[value] = None
-            return
-    _name(text, value)
+    once = text.uses.get(value, 0) == 1 and value not in text.inner and OPS[value.op].kind != "collective"
+    if once and len(_expression(text, value)) <= WIDTH:
+        text.pending[value] = None
+    else:
+        _name(text, value)
 
 
 def _name(text: _Text, value: Value) -> None:

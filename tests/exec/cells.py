@@ -1,8 +1,8 @@
-"""Every cell of a manifest whose text is CUDA or Metal, executed on the CPU and compared with the NumPy reference.
+"""Every cell of a manifest whose text is CUDA or Metal, executed on the CPU and compared with the reference.
 
-test_cells.py asks for each cell, evidence.py writes down which passed, and `run_format` takes a format that no
-manifest has. One text holds all dtypes, options and variants of kernel x format; the texts of several CUDA targets
-that are the same run once.
+test_cells.py asks for each cell, evidence.py writes down which passed, and `run_format` takes a format that
+no manifest has. One text holds all dtypes, options and variants of kernel x format; the texts of several CUDA
+targets that are the same run once.
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from inputs import Size, arguments, operands, sizes
 from lanes import ORDERS, CompileError, Entry, ExecutionError, Program, evaluate, poisoned
-from wootz import reference, verify
-from wootz.formats import Descriptor, QuantizedTensor
-from wootz.formats.sample import random_tensor
+from wootz import reference
+from wootz.formats import Descriptor
 from wootz.reference import Comparison
 
 from gen import emission, emit, plan
 from gen.axes import Format
 from gen.manifest import Manifest
 
-Array = npt.NDArray[Any]
-Size = dict[str, int]
 ROOT = Path(__file__).parents[2]
 BACKENDS = ("cuda", "metal")
 LAUNCH_SECONDS = 120
+RELEASE = plan.Request("release")
 
 
 @cache
@@ -93,7 +91,7 @@ class Result:
 # What there is to run
 
 
-def subjects(source: Manifest, request: plan.Request = plan.Request("release")) -> list[Subject]:
+def subjects(source: Manifest, request: plan.Request = RELEASE) -> list[Subject]:
     """Every kernel x format x backend of a request that has a cell to build as CUDA or Metal text."""
     found: dict[tuple[str, str | None, str], list[plan.Unit]] = {}
     for unit in plan.units(source, plan.select(source, request)):
@@ -139,73 +137,6 @@ def texts(subject: Subject) -> list[Text]:
         before = known.cells if known else {}
         found[body] = Text(body, entries, {cell: (*before.get(cell, ()), key) for cell, key in cells.items()})
     return list(found.values())
-
-
-# Sizes
-
-
-def sizes(kernel: str, fmt: Descriptor | None, brief: bool = False) -> list[Size]:
-    """What wootz verify runs, and what needs more: several blocks, several tiles along k, several rounds of a
-    block over its rows ("sms" is what the grid's formulas are told). brief: few, for the sanitizers.
-    """
-    common = verify.shapes(kernel, fmt)
-    if fmt is None:
-        more = [{"n": 2048}, {"n": 4103}]
-        return [{"n": 7}, {"n": 2051}] if brief else [*common, *more]
-    if kernel == "dequant":
-        return [{"n": 3, "k": common[-1]["k"]}] if brief else [*common, {"n": 5, "k": 2087}]
-    tiles = [
-        {"m": 1, "n": 83, "k": 67, "sms": 1},
-        {"m": 1, "n": 3, "k": 4201, "sms": 2},
-        {"m": 2, "n": 37, "k": 2113, "sms": 1},
-        {"m": 3, "n": 5, "k": 1061, "sms": 1},
-        {"m": 8, "n": 19, "k": 521, "sms": 3},
-    ]
-    if brief:
-        return [{"m": m, "n": 5, "k": k, "sms": 1} for m, k in ((1, 4201), (2, 331), (4, 75), (8, 521))]
-    return [*({**size, "sms": 1 + i % 3} for i, size in enumerate(common)), *tiles]
-
-
-# Operands
-
-
-def activations(shape: tuple[int, ...], dtype: str, rng: np.random.Generator, specials: bool) -> Array:
-    """Random numbers in storage form; with specials also NaN, infinities, zeros and subnormals."""
-    x = rng.standard_normal(shape)
-    if specials:
-        odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-24, -(2.0**-140), 65504.0])
-        x = np.where(rng.random(shape) < 0.25, rng.choice(odd, shape), x * 2.0 ** rng.uniform(-4, 4, shape))
-    return reference.round_to(x, dtype)
-
-
-def operands(
-    kernel: Mapping[str, Any], fmt: Descriptor | None, size: Size, dtype: str, rng: np.random.Generator
-) -> dict[str, Any]:
-    """A value for each operand of a kernel's index record."""
-    values: dict[str, Any] = {}
-    summed = any(axis not in kernel["output"]["shape"] for o in kernel["operands"] for axis in o["shape"])
-    for operand in kernel["operands"]:
-        shape = tuple(size[axis] for axis in operand["shape"])
-        if operand["kind"] == "quantised":
-            assert fmt is not None
-            values[operand["name"]] = random_tensor(fmt, (shape[0], shape[1]), rng, specials=not summed)
-        else:
-            values[operand["name"]] = activations(shape, dtype, rng, specials=not summed)
-    return values
-
-
-def arguments(given: Mapping[str, Any], size: Size, out: tuple[str, Array]) -> dict[tuple[str, str], Any]:
-    """What an entry's arguments may ask for, by (name, role)."""
-    values: dict[tuple[str, str], Any] = {(axis, "shape"): extent for axis, extent in size.items()}
-    values[out[0], "out"] = out[1]
-    for name, value in given.items():
-        if isinstance(value, QuantizedTensor):
-            for field, array in value.fields.items():
-                values[f"{name}.{field}", "in"] = array
-                values[f"{name}.{field}", "pitch"] = array.shape[-1]
-        else:
-            values[name, "in"] = value
-    return values
 
 
 # Running
@@ -281,40 +212,44 @@ def run_text(
     orders: Sequence[int] = ORDERS,
     brief: bool = False,
 ) -> list[Result]:
-    """A Result for each cell that the text stands for. A text that does not compile fails all of its cells."""
+    """A Result for each cell that the text stands for. One that does not compile fails all of its cells."""
     record = emit.kernel_record(subject.units[0].kernel)
     descriptor = Descriptor.parse(subject.format) if subject.format else None
-    results = []
+    results: list[Result] = []
     entries = [entry for some in text.entries.values() for entry in some]
     try:
         program = Program.build(text.body, subject.backend, entries, sanitizer)
     except CompileError as error:
-        keys = [key for some in text.cells.values() for key in some]
-        return [
-            Result(key, sha256, float("inf"), 0.0, False, 0, f"does not compile: {error}")
-            for key, sha256 in keys
-        ]
+        nothing, message = Comparison(float("inf"), 0.0, False), f"does not compile: {error}"
+        return [r for keys in text.cells.values() for r in _results(keys, nothing, 0, message)]
     with program:
         for (dtype, options), keys in text.cells.items():
             cell = Cell(text, record, descriptor, dtype, options)
             worst, count, message = cell.run(program, orders, brief)
-            passed = not message
-            results += [
-                Result(key, sha, worst.error, worst.tolerance, passed, count, message) for key, sha in keys
-            ]
+            results += _results(keys, worst, count, message)
     return results
 
 
+def _results(keys: Sequence[tuple[str, str]], worst: Comparison, count: int, message: str) -> list[Result]:
+    return [Result(key, sha, worst.error, worst.tolerance, not message, count, message) for key, sha in keys]
+
+
 def run_subject(subject: Subject, sanitizer: str | None = None) -> list[Result]:
-    """Every cell of a subject. Without a sanitizer in all orders at all sizes, with one in one order at a few."""
+    """Every cell of a subject. Without a sanitizer in all orders at all sizes, with one in one order at a
+    few.
+    """
     orders, brief = (ORDERS, False) if sanitizer is None else (ORDERS[2:], True)
     some = texts(subject) if sanitizer is None else texts(subject)[:1]
     return [result for text in some for result in run_text(subject, text, sanitizer, orders, brief)]
 
 
 def failures(results: Sequence[Result]) -> str:
-    """A line a failed cell; "" where there is none."""
-    return "\n".join(f"{r.cell}: {r.message}" for r in results if not r.passed)
+    """What went wrong, and in which cells; "" where nothing did."""
+    by_message: dict[str, list[str]] = {}
+    for result in results:
+        if not result.passed:
+            by_message.setdefault(result.message, []).append(result.cell)
+    return "\n".join(f"{', '.join(keys)}: {message}" for message, keys in by_message.items())
 
 
 def run_format(fmt: Format, backend: str) -> float:

@@ -17,10 +17,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT), str(ROOT / "python")]
 
-import cells
-from lanes import tools
+import cells  # noqa: E402
+from lanes import tools  # noqa: E402
 
-from gen import __version__, plan
+from gen import __version__, plan  # noqa: E402
 
 
 def run(subject: cells.Subject) -> list[cells.Result]:
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     temporary = options.out.with_name(f".{options.out.name}.tmp")
     temporary.write_text(report(results), encoding="utf-8")
-    os.replace(temporary, options.out)
+    temporary.replace(options.out)
     failed = sum(not r.passed for r in results)
     print(f"{len(results) - failed} cells passed, {failed} failed; written to {options.out}")
     return 1 if failed else 0

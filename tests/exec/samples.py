@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from lanes import Arg, Entry, Program, poisoned
+from lanes import Arg, Entry, Program, Values, poisoned
 
 Array = npt.NDArray[Any]
 FOLDER = Path(__file__).parent / "samples"
@@ -21,9 +21,11 @@ SUFFIX = {"cuda": ".cu", "metal": ".metal"}
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs of one launch, and a function that says how wrong its outputs are (0 = right; NaN counts as wrong)."""
+    """Inputs of one launch, and a function that says how wrong its outputs are (0 = right; NaN counts as
+    wrong).
+    """
 
-    values: Mapping[tuple[str, str], Array | int | float]
+    values: Values
     error: Callable[[Mapping[tuple[str, str], Array]], float]
 
 
@@ -82,7 +84,7 @@ def silu_case(rng: np.random.Generator) -> Case:
         relative = np.abs(e4m3(out["q", "out"]) - expected) / (np.abs(expected) + 2.0**-6)
         return max(worst, 0.0 if relative.max() < 0.0626 else 1.0)
 
-    values = {
+    values: Values = {
         ("x", "in"): x, ("y", "out"): poisoned((n,), np.float16), ("q", "out"): poisoned((n,), np.uint8),
         ("n2", "shape"): n // 2, ("n4", "shape"): n // 4, ("scale", "shape"): 0.5,
     }  # fmt: skip
@@ -98,7 +100,7 @@ def gemv_case(rng: np.random.Generator) -> Case:
     scales = (rng.random((rows, k // 32)) * 0.1).astype(np.float16)
     x = rng.standard_normal(k).astype(np.float16)
     expected = ((q.astype(float) - 8) * np.repeat(scales.astype(float), 32, 1)) @ x.astype(float)
-    values = {
+    values: Values = {
         ("codes", "in"): codes, ("scales", "in"): scales, ("x", "in"): x,
         ("y", "out"): poisoned((rows,), np.float32), ("k", "shape"): k, ("rows", "shape"): rows,
     }  # fmt: skip
@@ -109,7 +111,7 @@ def mm_case(rng: np.random.Generator) -> Case:
     m, n, k = 64, 32, 64
     a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
     expected = a.astype(float) @ b.astype(float)
-    values = {
+    values: Values = {
         ("a", "in"): a, ("b", "in"): b, ("c", "out"): poisoned((m, n), np.float32),
         ("m", "shape"): m, ("n", "shape"): n, ("k", "shape"): k,
     }  # fmt: skip
@@ -132,8 +134,9 @@ def words_case(rng: np.random.Generator) -> Case:
     def error(out: Mapping[tuple[str, str], Array]) -> float:
         return largest(out["y", "out"] - y.astype(np.float32)) + float(np.sum(out["bits", "out"] != bits))
 
-    values = {
-        ("x", "in"): x, ("y", "out"): poisoned((64, 4), np.float32), ("bits", "out"): poisoned((64, 4), np.uint32),
+    values: Values = {
+        ("x", "in"): x,
+        ("y", "out"): poisoned((64, 4), np.float32), ("bits", "out"): poisoned((64, 4), np.uint32),
         ("m", "shape"): m, ("n", "shape"): n, ("f", "shape"): float(f),
     }  # fmt: skip
     return Case(values, error)
@@ -155,13 +158,18 @@ _WORDS = Entry(
 )
 _SILU = {
     "cuda": Entry(
-        "silu_f16", args("x ptr in, y ptr out, q ptr out, n2 u32 shape, scale f32 shape"), (256, 1, 1),
+        "silu_f16",
+        args("x ptr in, y ptr out, q ptr out, n2 u32 shape, scale f32 shape"),
+        (256, 1, 1),
         (("ceildiv", "n2", 256), 1, 1),
     ),
     "metal": Entry(
-        "silu_f16", args("x ptr in, y ptr out, n4 u32 shape, scale f32 shape"), (256, 1, 1), (("ceildiv", "n4", 256), 1, 1)
+        "silu_f16",
+        args("x ptr in, y ptr out, n4 u32 shape, scale f32 shape"),
+        (256, 1, 1),
+        (("ceildiv", "n4", 256), 1, 1),
     ),
-}  # fmt: skip
+}
 
 SAMPLES = {
     "silu": Sample("silu", _SILU, silu_case),

@@ -1,7 +1,7 @@
-"""Each cell of kernels.yaml whose text is CUDA or Metal gives the reference's results when its text is executed.
+"""Each cell of kernels.yaml whose text is CUDA or Metal gives the reference's results when it is executed.
 
-Everything runs in three lane orders with guarded memory and the cheap checks of undefined behaviour; a sample with
-every kernel and every packing runs under the address and thread sanitizers too.
+Everything runs in three lane orders with guarded memory and the cheap checks of undefined behaviour; a sample
+with every kernel and every packing runs under the address and thread sanitizers too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The checker is checked: each kind of mistake, planted in a kernel that works, is caught by the layer meant for it.
+"""The checker is checked: each kind of mistake, planted in a kernel that works, is caught by its layer.
 
-A layer is (sanitizer, order). What it says is a kind of `lanes.KINDS`, "compile", or "wrong" (the result differs).
+A layer is (sanitizer, order). It says a kind of `lanes.KINDS`, "compile", or "wrong" (the result differs).
 """
 
 from __future__ import annotations
@@ -57,48 +57,66 @@ BUGS = [
     Bug("store one past the end", "metal", "silu", "gid >= n4", "gid > n4", OUTSIDE),
     Bug("load past the end", "cuda", "words", "uint4*>(x + 16 * t)", "uint4*>(x + 16 * t + 16)", OUTSIDE),
     Bug("load past the end", "metal", "words", "uint4*)(x + 16 * t)", "uint4*)(x + 16 * t + 16)", OUTSIDE),
-    Bug("input written", "cuda", "words", "y[4 * t] = sum;", "y[4 * t] = sum; const_cast<uint8_t*>(x)[t] = 0;",
+    Bug("input written", "cuda", "words", "y[4 * t] = sum;",
+        "y[4 * t] = sum; const_cast<uint8_t*>(x)[t] = 0;",
         {PLAIN: "memory", ADDRESS: "memory"}),
     Bug("barrier missing before a read", "cuda", "gemv", "    __syncthreads();\n", "",
         {PLAIN: "wrong", PLAIN_SHUFFLED: "wrong", **RACE}),
     Bug("barrier missing before a read", "metal", "gemv", BARRIER, "",
         {PLAIN: "wrong", PLAIN_SHUFFLED: "wrong", **RACE}),
-    Bug("barrier missing before the next write", "cuda", "mm", "        __syncthreads();\n    }\n    for", "    }\n    for",
+    Bug("barrier missing before the next write", "cuda", "mm", "        __syncthreads();\n    }\n    for",
+        "    }\n    for",
         RACE),
-    Bug("barrier missing before the next write", "metal", "mm", f"    {BARRIER}    }}\n    for", "    }\n    for", RACE),
-    Bug("barrier that orders no memory", "metal", "gemv", "mem_flags::mem_threadgroup", "mem_flags::mem_none", RACE),
-    Bug("barrier in a branch", "cuda", "gemv", "    __syncthreads();", "    if (tid < 64) { __syncthreads(); }",
+    Bug("barrier missing before the next write", "metal", "mm", f"    {BARRIER}    }}\n    for",
+        "    }\n    for", RACE),
+    Bug("barrier that orders no memory", "metal", "gemv", "mem_flags::mem_threadgroup",
+        "mem_flags::mem_none", RACE),
+    Bug("barrier in a branch", "cuda", "gemv", "    __syncthreads();",
+        "    if (tid < 64) { __syncthreads(); }",
         everywhere("lanes")),
-    Bug("barrier in a branch", "metal", "gemv", BARRIER, f"if (sg == 0) {{ {BARRIER} }}", everywhere("lanes")),
-    Bug("sum in a branch", "metal", "gemv", "acc = simd_sum(acc);", "if (lane < 16) { acc = simd_sum(acc); }",
+    Bug("barrier in a branch", "metal", "gemv", BARRIER, f"if (sg == 0) {{ {BARRIER} }}",
         everywhere("lanes")),
-    Bug("shuffle with too small a mask", "cuda", "gemv", "__shfl_down_sync(0xffffffffu", "__shfl_down_sync(0xffffu",
+    Bug("sum in a branch", "metal", "gemv", "acc = simd_sum(acc);",
+        "if (lane < 16) { acc = simd_sum(acc); }",
         everywhere("lanes")),
-    Bug("group memory overrun", "cuda", "gemv", "part[tid / 32] = acc", "part[tid / 32 + 1] = acc", UNDEFINED),
+    Bug("shuffle with too small a mask", "cuda", "gemv", "__shfl_down_sync(0xffffffffu",
+        "__shfl_down_sync(0xffffu",
+        everywhere("lanes")),
+    Bug("group memory overrun", "cuda", "gemv", "part[tid / 32] = acc", "part[tid / 32 + 1] = acc",
+        UNDEFINED),
     Bug("group memory overrun", "metal", "gemv", "part[sg] = acc", "part[sg + 1] = acc", UNDEFINED),
-    Bug("group memory overrun by a pointer", "cuda", "gemv", "part[tid / 32] = acc", "float* p = part; p[tid / 8] = acc",
+    Bug("group memory overrun by a pointer", "cuda", "gemv", "part[tid / 32] = acc",
+        "float* p = part; p[tid / 8] = acc",
         {ADDRESS: "address"}),
-    Bug("group memory not initialised", "cuda", "gemv", "if (tid % 32 == 0) {", "if (tid % 32 == 0 && tid < 96) {",
+    Bug("group memory not initialised", "cuda", "gemv", "if (tid % 32 == 0) {",
+        "if (tid % 32 == 0 && tid < 96) {",
         everywhere("wrong")),
     Bug("group memory not initialised", "metal", "gemv", "if (lane == 0) {", "if (lane == 0 && sg != 3) {",
         everywhere("wrong")),
     Bug("table overrun", "cuda", "words", "v.x & 3u", "v.x & 7u", UNDEFINED),
     Bug("table overrun", "metal", "words", "code & 3u", "code & 7u", UNDEFINED),
-    Bug("misaligned load of 16 bytes", "cuda", "words", "uint4*>(x + 16 * t)", "uint4*>(x + 4 * t)", UNDEFINED),
-    Bug("misaligned load of 16 bytes", "metal", "words", "uint4*)(x + 16 * t)", "uint4*)(x + 4 * t)", UNDEFINED),
-    Bug("misaligned load of 8 bytes", "cuda", "words", "uint2*>(x + 16 * t)", "uint2*>(x + 4 * t)", UNDEFINED),
+    Bug("misaligned load of 16 bytes", "cuda", "words", "uint4*>(x + 16 * t)", "uint4*>(x + 4 * t)",
+        UNDEFINED),
+    Bug("misaligned load of 16 bytes", "metal", "words", "uint4*)(x + 16 * t)", "uint4*)(x + 4 * t)",
+        UNDEFINED),
+    Bug("misaligned load of 8 bytes", "cuda", "words", "uint2*>(x + 16 * t)", "uint2*>(x + 4 * t)",
+        UNDEFINED),
     Bug("misaligned ldmatrix", "cuda", "mm", "* 40", "* 36", everywhere("lanes"), every=True),
     Bug("shift by 32", "cuda", "words", "v.y >> 18", "v.y >> (m - 8)", UNDEFINED),
-    Bug("matrix fragments swapped", "cuda", "mm", "b0[2] = {fb[0], fb[1]}", "b0[2] = {fb[1], fb[0]}", everywhere("wrong")),
-    Bug("two groups write one element", "metal", "gemv", "{ y[row] =", "{ y[row / 2 * 2] =", everywhere("wrong")),
+    Bug("matrix fragments swapped", "cuda", "mm", "b0[2] = {fb[0], fb[1]}", "b0[2] = {fb[1], fb[0]}",
+        everywhere("wrong")),
+    Bug("two groups write one element", "metal", "gemv", "{ y[row] =", "{ y[row / 2 * 2] =",
+        everywhere("wrong")),
     Bug("loop without end", "cuda", "words", "o >>= 1", "o >>= 0", {PLAIN: "timeout", ADDRESS: "timeout"}),
     Bug("loop without end", "metal", "words", "o >>= 1", "o >>= 0", {PLAIN: "timeout"}),
     Bug("local variable not initialised", "cuda", "gemv", "float acc = 0.0f", "float acc", COMPILE),
-    Bug("local variable not initialised", "metal", "gemv", "float acc = 0.0f", "float acc; if (k == 0) { acc = 0.0f; }",
+    Bug("local variable not initialised", "metal", "gemv", "float acc = 0.0f",
+        "float acc; if (k == 0) { acc = 0.0f; }",
         everywhere("wrong")),
     Bug("scalar of another type", "cuda", "words", "uint64_t n", "uint32_t n", COMPILE),
     Bug("scalar of another type", "metal", "gemv", "constant uint& k", "constant ulong& k", COMPILE),
-    Bug("output that is const", "cuda", "gemv", "float* __restrict__ y", "const float* __restrict__ y", COMPILE),
+    Bug("output that is const", "cuda", "gemv", "float* __restrict__ y", "const float* __restrict__ y",
+        COMPILE),
     Bug("output that is const", "metal", "silu", "device half4* y ", "device const half4* y ", COMPILE),
     Bug("argument missing", "cuda", "silu", ", uint32_t n2", "", COMPILE),
     Bug("buffer index given twice", "metal", "gemv", "[[buffer(1)]]", "[[buffer(2)]]", COMPILE),
@@ -106,12 +124,16 @@ BUGS = [
     Bug("buffer indices swapped", "metal", "gemv",
         "scales    [[buffer(1)]],\n    device const half* x         [[buffer(2)]]",
         "scales    [[buffer(2)]],\n    device const half* x         [[buffer(1)]]", OUTSIDE),
-    Bug("misspelt attribute", "metal", "gemv", "[[thread_index_in_simdgroup]]", "[[thread_index_in_simd_group]]", COMPILE),
+    Bug("misspelt attribute", "metal", "gemv", "[[thread_index_in_simdgroup]]",
+        "[[thread_index_in_simd_group]]", COMPILE),
     Bug("attribute missing", "metal", "gemv", "[[thread_index_in_simdgroup]]", "", COMPILE),
-    Bug("pointer into another address space", "metal", "gemv", "    device const half* s", "    threadgroup const half* s",
+    Bug("pointer into another address space", "metal", "gemv", "    device const half* s",
+        "    threadgroup const half* s",
         COMPILE),
-    Bug("pointer without address space", "metal", "gemv", "    device const half* s", "    const half* s", COMPILE),
-    Bug("write through constant", "metal", "gemv", "acc = simd_sum(acc);", "acc = simd_sum(acc); k = 0;", COMPILE),
+    Bug("pointer without address space", "metal", "gemv", "    device const half* s", "    const half* s",
+        COMPILE),
+    Bug("write through constant", "metal", "gemv", "acc = simd_sum(acc);", "acc = simd_sum(acc); k = 0;",
+        COMPILE),
     Bug("unknown function", "metal", "gemv", "simd_sum", "simd_summ", COMPILE),
     Bug("unknown function", "cuda", "gemv", "__half2float", "__half2single", COMPILE),
     Bug("double", "metal", "gemv", "- 8.0f", "- double(8.0f)", COMPILE),
@@ -147,7 +169,9 @@ def test_sample_is_right(name: str, backend: str, sanitizer: str | None) -> None
 
 
 def test_a_dead_process_is_one_launch_only() -> None:
-    """After a launch that ended its process, the next one runs; and the report names block, thread and line."""
+    """After a launch that ended its process, the next one runs; and the report names block, thread and
+    line.
+    """
     bug = next(b for b in BUGS if b.name == "barrier in a branch" and b.backend == "cuda")
     sample = SAMPLES["gemv"]
     case = sample.fresh_case()
@@ -166,9 +190,9 @@ def test_a_dead_process_is_one_launch_only() -> None:
 def test_a_report_names_the_buffer_and_the_source_line() -> None:
     bug = next(b for b in BUGS if b.name == "load past the end" and b.backend == "metal")
     sample = SAMPLES["words"]
-    with Program.build(bug.text(), "metal", [sample.entries["metal"]]) as program:
-        with pytest.raises(ExecutionError) as caught:
-            program.run(sample.entries["metal"], sample.fresh_case().values)
+    entry = sample.entries["metal"]
+    with Program.build(bug.text(), "metal", [entry]) as program, pytest.raises(ExecutionError) as caught:
+        program.run(entry, sample.fresh_case().values)
     assert caught.value.kind == "memory"
     assert "0 bytes past the end of 'x' (1024 bytes)" in str(caught.value)
     assert "emitted.metal" in str(caught.value)

@@ -315,6 +315,14 @@ def test_a_compiler_that_fails_is_quoted_and_the_rest_is_built(bench: Bench) -> 
     assert bench.build()["current"] == 32  # what was built stays built
 
 
+def test_a_failure_leaves_no_artifact_of_an_earlier_compiler(bench: Bench) -> None:
+    bench.build()
+    (bench.root / "bin/nvcc").touch()
+    done = bench.run(FAKE_NVCC_VERSION="13.1.0", FAKE_NVCC_MODE="nothing")
+    assert done.returncode == 1
+    assert list((bench.out / "cubin").rglob("*.cubin")) == []
+
+
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
@@ -469,12 +477,14 @@ def test_a_ninja_that_dies_is_no_success(bench: Bench) -> None:
     (site / "ninja/__init__.py").write_text(f"BIN_DIR = {str(site / 'ninja')!r}\n")
     (bench.out / ".wootz/stamp.json").unlink()
     done = bench.run(PYTHONPATH=str(site))
-    assert (done.returncode, done.stderr) == (
-        1,
-        f"wootz: {bench.out}: ninja stopped with status -9; build again\n",
-    )
+    assert done.returncode == 1
+    assert done.stderr == f"wootz: {bench.out}: ninja stopped with status -9; build again\n"
     assert not (bench.out / "index.json").exists()
-    assert bench.build()["current"] == 24
+    bench.formats({"a4": 128, "b4": 64})
+    assert bench.run(PYTHONPATH=str(site)).returncode == 1
+    assert not list((bench.out / "cubin/dequant").rglob("a4/*"))  # they were of another source
+    counts = bench.build()
+    assert (counts["compiled"], counts["current"]) == (8, 16)
 
 
 # Prebuilt folders

@@ -47,7 +47,7 @@ def test_writer() -> None:
     ("memory", "jobs", "expected"),
     [
         (64 << 30, 4, {"cpu": 4, "cuda": 4}),  # the jobs are the limit
-        (8 << 30, 64, {"cpu": 4, "cuda": 3}),  # 0.8 * 8 / 2 = 3.2 GiB for each backend
+        (8 << 30, 64, {"cpu": 4, "cuda": 6}),  # 0.8 * 8 / 2 = 3.2 GiB for each backend
         (0, 64, {"cpu": 1, "cuda": 1}),  # one at a time always
     ],
 )

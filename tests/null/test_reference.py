@@ -336,7 +336,7 @@ def broken_minimum(key: str, call: Any) -> Any:
 def test_the_command_prints_a_table_and_writes_json(library: Any, tmp_path: Path, capsys: Any) -> None:
     library(FakeLibrary(["copy/-/f32/cpu", "binary.min/-/f32/cpu", "copy/-/f16/cpu"], broken_minimum))
     file = tmp_path / "result.json"
-    assert verify.run(["--json", str(file)]) == 1
+    assert verify.main(["--json", str(file)]) == 1
     printed = capsys.readouterr().out
     assert "copy/-/*/cpu (2)" in printed
     assert "FAIL binary.min/-/f32/cpu: outside the tolerance at n = " in printed
@@ -353,7 +353,7 @@ def test_the_command_prints_a_table_and_writes_json(library: Any, tmp_path: Path
 
 def test_the_command_passes_and_filters(library: Any, capsys: Any) -> None:
     library(FakeLibrary(["copy/-/f32/cpu", "binary.min/-/f32/cpu"], broken_minimum))
-    assert verify.run(["--filter", "copy/*", "--verbose"]) == 0
+    assert verify.main(["--filter", "copy/*", "--verbose"]) == 0
     printed = capsys.readouterr()
     assert "copy/-/f32/cpu" in printed.out
     assert printed.err == ""  # no progress line where nobody looks
@@ -370,11 +370,11 @@ def test_the_command_passes_and_filters(library: Any, capsys: Any) -> None:
 )
 def test_bad_use_has_status_two(library: Any, capsys: Any, argv: list[str], said: str) -> None:
     library(FakeLibrary(["copy/-/f32/cpu"]))
-    assert verify.run(argv) == 2
+    assert verify.main(argv) == 2
     assert said in capsys.readouterr().err
 
 
 def test_a_broken_library_has_status_two(library: Any, capsys: Any) -> None:
     library(ArtifactError("no index.json"))
-    assert verify.run([]) == 2
+    assert verify.main([]) == 2
     assert "no index.json" in capsys.readouterr().err

@@ -1,9 +1,14 @@
-"""Runs emitted .cu and .metal text on the CPU: `Program.build(text, backend, entries)`, then `program.run(...)`.
+"""Runs emitted .cu and .metal text on the CPU: `Program.build(text, backend, entries)`, then `.run(...)`.
 
-CUDA text is compiled as host C++17 against NVIDIA's own headers and those in cuda/, Metal text as C++ for OpenCL
-against those in metal/; threads are the fibers of runtime/. Each text becomes one shared object, which a runner
-process loads: a crash, a deadlock or a sanitizer's report ends that process and is the `ExecutionError` of the
-launch that caused it.
+CUDA text is compiled as host C++17 against NVIDIA's own headers and those in cuda/, Metal text as C++ for
+OpenCL against those in metal/; threads are the fibers of runtime/. Each text becomes one shared object, which
+a runner process loads: a crash, a deadlock or a sanitizer's report ends that process and is the
+`ExecutionError` of the launch that caused it.
+
+Seen: wrong results, races inside a block, divergent or missing barriers and collectives, bad masks, accesses
+outside or before initialisation, misalignment, undefined behaviour, wrong signatures, endless loops. Not
+seen: races between blocks (unless an order of blocks shows them), register and group-memory limits, fast-math
+rounding, what a vendor's own front end refuses.
 """
 
 from .build import CompileError

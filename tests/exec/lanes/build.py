@@ -1,4 +1,6 @@
-"""Compiles emitted text, with a launcher for each of its entries, to a shared object; and the runner that loads it."""
+"""Compiles emitted text, with a launcher for each of its entries, to a shared object; and the runner that
+loads it.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from .plan import Entry, kinds_of
 HERE = Path(__file__).parent
 SOURCES = ("fiber.cpp", "grid.cpp", "buffer.cpp", "runner.cpp")
 
-# Sanitizer -> flags for kernels, flags to link the runner, definition that tells the runtime. The plain build has
-# the cheap checks of the undefined-behaviour sanitizer too, reported by the runner itself.
+# Sanitizer -> flags for kernels, flags to link the runner, definition that tells the runtime. The plain
+# build has the cheap checks of the undefined-behaviour sanitizer too, reported by the runner itself.
 _UNDEFINED = ("-fno-sanitize=function,vptr", "-fno-sanitize-recover=all")
 SANITIZERS: dict[str | None, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     None: (("-fsanitize=undefined", *_UNDEFINED, "-fsanitize-minimal-runtime"), (), "-DLANES_PLAIN"),
@@ -28,8 +30,8 @@ SANITIZERS: dict[str | None, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "thread": (("-fsanitize=thread",), ("-fsanitize=thread",), "-DLANES_TSAN"),
 }
 
-# Contraction is off: the rounding is the plan's, not the compiler's choice. Uninitialised locals hold a pattern. Emitted
-# kernels are long and the cases small: optimising costs ten times what it saves.
+# Contraction is off: the rounding is the plan's, not the compiler's choice. Uninitialised locals hold a
+# pattern. Emitted kernels are long and the cases small: optimising costs ten times what it saves.
 _KERNEL = ("-O0", "-g", "-fPIC", "-mf16c", "-ffp-contract=off", "-ftrivial-auto-var-init=pattern")
 _CUDA = (
     "-std=c++17",
@@ -39,13 +41,16 @@ _CUDA = (
 )
 _METAL = (
     "-x", "cl", "-cl-std=clc++2021", "-cl-no-stdinc", "-Werror=unknown-attributes", "-Werror=return-type",
-    "-Werror=uninitialized", "-cl-single-precision-constant", "-Xclang", "-cl-ext=-cl_khr_fp64,-__opencl_c_fp64",
-    "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
+    "-Werror=uninitialized", "-cl-single-precision-constant",
+    "-Xclang", "-cl-ext=-cl_khr_fp64,-__opencl_c_fp64", "-Xclang", "-ffloat16-excess-precision=none",
+    "-Xclang", "-fbfloat16-excess-precision=none",
 )  # fmt: skip
 
 
 class CompileError(Exception):
-    """The emitted text does not compile, or is not what the plan's entries say; the message is the compiler's."""
+    """The emitted text does not compile, or is not what the plan's entries say; the message is the
+    compiler's.
+    """
 
 
 def _compile(command: Sequence[str | Path]) -> str:
@@ -106,10 +111,9 @@ def _make_cuda(folder: Path, text: str, entries: Sequence[Entry], sanitizer: str
         f"LANES_ENTRY({e.symbol}, {', '.join('lanes::' + kind for kind in kinds_of(e))})" for e in entries
     ]
     (folder / "launch.cpp").write_text("\n".join(lines) + "\n")
-    prefix = ["-include-pch", _cuda_prefix(sanitizer), "-I", HERE / "cuda"]
-    _compile(
-        [*_cuda_flags(sanitizer), *prefix, "-shared", folder / "launch.cpp", "-o", folder / "kernels.so"]
-    )
+    prefix = ["-include-pch", str(_cuda_prefix(sanitizer)), "-I", str(HERE / "cuda")]
+    files = [str(folder / "launch.cpp"), "-o", str(folder / "kernels.so")]
+    _compile([*_cuda_flags(sanitizer), *prefix, "-shared", *files])
 
 
 def _make_metal(folder: Path, text: str, entries: Sequence[Entry], sanitizer: str | None) -> None:
@@ -123,9 +127,9 @@ def _make_metal(folder: Path, text: str, entries: Sequence[Entry], sanitizer: st
     except signature.SignatureError as error:
         raise CompileError(str(error)) from None
     (folder / "launch.cl").write_text("\n".join(['#include "emitted.metal"', "#include <launch.h>", *calls]))
-    libraries = ["--rtlib=compiler-rt", "--unwindlib=libgcc", "-lm"]
-    command = [*flags, *SANITIZERS[sanitizer][0], "-shared", folder / "launch.cl", *libraries]
-    _compile([*command, "-o", folder / "kernels.so"])
+    files = [str(folder / "launch.cl"), "-o", str(folder / "kernels.so")]
+    libraries = ["--rtlib=compiler-rt", "--unwindlib=libgcc", "-lm"]  # libgcc of 2022 has no bfloat16
+    _compile([*flags, *SANITIZERS[sanitizer][0], "-shared", *files, *libraries])
 
 
 _BACKENDS = {"cuda": _make_cuda, "metal": _make_metal}

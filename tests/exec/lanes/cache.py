@@ -1,4 +1,4 @@
-"""A cache of build products by the hash of what they are made from, shared by the processes of a test session.
+"""A cache of build products, by the hash of what they are made from, that a test session's processes share.
 
 The folder is WOOTZ_EXEC_CACHE (conftest sets it, so that pytest-xdist's workers share one), else a temporary
 folder of this process.

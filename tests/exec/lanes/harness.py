@@ -14,7 +14,9 @@ from .runner import Buffer, Runner, RunnerDied, request
 
 Array = npt.NDArray[Any]
 Values = Mapping[tuple[str, str], Union[Array, int, float]]
-"""(argument name, role) -> array or number; ("sms", "shape") and the like may stand for names in formulas only."""
+"""(argument name, role) -> array or number; ("sms", "shape") and the like may stand for names in formulas
+only.
+"""
 
 ORDERS = (0, 1, 2)
 """How threads and blocks take turns: forward, reversed, shuffled."""
@@ -25,7 +27,9 @@ _MAX_THREADS = 1024
 
 
 class ExecutionError(Exception):
-    """A launch went wrong. kind: address, undefined, thread, memory, lanes, timeout or crash (runner.KINDS)."""
+    """A launch went wrong. kind: address, undefined, thread, memory, lanes, timeout or crash
+    (runner.KINDS).
+    """
 
     def __init__(self, kind: str, symbol: str, report: str) -> None:
         super().__init__(f"{symbol}: {kind}: {report}")
@@ -52,9 +56,10 @@ class Program:
     def build(
         cls, text: str, backend: str, entries: Sequence[Entry], sanitizer: str | None = None
     ) -> Program:
-        """Compile emitted text. backend: cuda | metal; sanitizer: None | "address" (and undefined) | "thread".
+        """Compile emitted text.
 
-        Raises CompileError where the text does not compile or differs from the entries, MissingTool.
+        backend: cuda | metal; sanitizer: None | "address" (with undefined) | "thread". Raises MissingTool,
+        and CompileError where the text does not compile or has other parameters than the entries.
         """
         return cls(build.library(text, backend, entries, sanitizer), sanitizer)
 
@@ -63,8 +68,8 @@ class Program:
     ) -> dict[tuple[str, str], Array]:
         """Launch an entry on its own grid; returns what is in the arrays of role "out" afterwards.
 
-        Arrays are copied, so `values` is left alone. An argument without a value is a KeyError, a grid or block
-        that no device takes a ValueError, anything that goes wrong in the kernel an ExecutionError.
+        Arrays are copied, so `values` is left alone. An argument without a value is a KeyError, a grid or
+        block that no device takes a ValueError, anything that goes wrong in the kernel an ExecutionError.
         """
         shape = {
             name: int(v)

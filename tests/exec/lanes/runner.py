@@ -1,4 +1,6 @@
-"""The Python end of a runner process: sends launches, reads results, and makes a dead process's report readable."""
+"""The Python end of a runner process: sends launches, reads results, and makes a dead process's report
+readable.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,15 @@ from . import build, tools
 
 _REQUEST, _REPLY = 0x514E414C, 0x524E414C
 _GRACE = 15.0  # seconds beyond a launch's own limit until a process that does not answer is killed
+
+_OPTIONS = {
+    "ASAN_OPTIONS": ("detect_leaks=0", "detect_stack_use_after_return=0"),
+    "UBSAN_OPTIONS": ("print_stacktrace=1",),
+    "TSAN_OPTIONS": (
+        "halt_on_error=1", "history_size=2", "atexit_sleep_ms=0", "report_signal_unsafe=0",
+        "handle_segv=0", "handle_sigbus=0", "handle_sigfpe=0", "handle_sigill=0",  # the runner reports those
+    ),
+}  # fmt: skip
 
 # The first pattern that a report matches names the kind of failure.
 KINDS: dict[str, str] = {
@@ -68,12 +79,7 @@ def request(
 
 def _environment() -> dict[str, str]:
     symbolizer = f"external_symbolizer_path={tools.symbolizer()}"
-    return {
-        **os.environ,
-        "ASAN_OPTIONS": f"detect_leaks=0:detect_stack_use_after_return=0:{symbolizer}",
-        "UBSAN_OPTIONS": f"print_stacktrace=1:{symbolizer}",
-        "TSAN_OPTIONS": f"halt_on_error=1:history_size=2:atexit_sleep_ms=0:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:report_signal_unsafe=0:{symbolizer}",
-    }
+    return {**os.environ, **{name: ":".join((*options, symbolizer)) for name, options in _OPTIONS.items()}}
 
 
 def _symbolize(report: str) -> str:
@@ -93,7 +99,7 @@ class Runner:
     def __init__(self, library: Path, sanitizer: str | None) -> None:
         self._command = [str(build.runner(sanitizer)), str(library)]
         self._process: subprocess.Popen[bytes] | None = None
-        self._report = tempfile.TemporaryFile()
+        self._report = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -113,7 +119,7 @@ class Runner:
     ) -> tuple[tuple[int, ...], list[bytes]]:
         """(threads, switches, barriers, collectives) and the contents of the writable buffers. RunnerDied."""
         process = self._start()
-        assert process.stdin and process.stdout
+        assert process.stdin is not None
         deadline = time.monotonic() + seconds + _GRACE
         try:
             process.stdin.write(message)
@@ -126,7 +132,8 @@ class Runner:
             raise self._died(error) from None
 
     def _read(self, size: int, deadline: float) -> bytes:
-        assert self._process and self._process.stdout
+        assert self._process is not None
+        assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         parts = bytearray()
         while len(parts) < size:

@@ -1,7 +1,7 @@
 """Reads a Metal kernel's signature from the syntax tree that clang made of the emitted text.
 
-The launcher binds buffers by what the text says, the values come in the order of the plan: a wrong buffer index,
-type or address space shows.
+The launcher binds buffers by what the text says, the values come in the order of the plan: a wrong buffer
+index, type or address space shows.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def own_lines(dump: str, source: str) -> list[str]:
 
 
 def parse(dump: str, source: str) -> dict[str, list[Parameter]]:
-    """Every function of the emitted file with its parameters. SignatureError for a pointer in no address space."""
+    """Every function of the emitted file with its parameters. SignatureError for a pointer in no address
+    space.
+    """
     functions: dict[str, list[Parameter]] = {}
     parameters: list[Parameter] = []
     for line in own_lines(dump, source):

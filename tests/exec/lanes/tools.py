@@ -12,7 +12,7 @@ from pathlib import Path
 
 VERSION = "19"
 INSTALL = f"apt-get update && apt-get install -y clang-{VERSION} libclang-rt-{VERSION}-dev llvm-{VERSION}"
-INSTALL_CUDA = "python -m pip install 'cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.2', or put nvcc of a CUDA toolkit on PATH"
+INSTALL_CUDA = "python -m pip install 'cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.2'"
 
 
 class MissingTool(Exception):

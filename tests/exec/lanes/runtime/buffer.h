@@ -13,7 +13,7 @@ namespace lanes {
 // input's pages are read-only. With it, a buffer is a heap block of exactly its size, and inputs are compared
 // after the run.
 class Buffer {
-   public:
+  public:
     Buffer(std::string name, bool writable, std::vector<char> contents);
     ~Buffer();
     Buffer(const Buffer&) = delete;
@@ -30,7 +30,7 @@ class Buffer {
     size_t size() const { return contents_.size(); }
     bool writable() const { return writable_; }
 
-   private:
+  private:
     std::string name_;
     bool writable_;
     std::vector<char> contents_;  // as given

@@ -7,7 +7,7 @@
 namespace lanes {
 
 class Fiber {
-   public:
+  public:
     // Maps a stack with an inaccessible page below it. entry is run by the first `resume` after `reset`.
     Fiber();
     Fiber(const Fiber&) = delete;
@@ -25,7 +25,7 @@ class Fiber {
     // Whether the address lies in the guard page below the stack.
     bool in_guard(const void* address) const;
 
-   private:
+  private:
     char* stack_;
     void* stack_pointer_ = nullptr;
     [[maybe_unused]] void* thread_ = nullptr;      // the thread sanitizer's handle

@@ -1,5 +1,3 @@
-#include "grid.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <memory>
 
 #include "fiber.h"
+#include "grid.h"
 
 namespace lanes {
 namespace {

@@ -218,7 +218,7 @@ void serve(void* library) {
 // The plain build compiles kernels with -fsanitize-minimal-runtime, whose handlers are these.
 #define LANES_UNDEFINED(kind, message)                                     \
     extern "C" [[noreturn]] void __ubsan_handle_##kind##_minimal_abort() { \
-        print_place(static_cast<char*>(__builtin_return_address(0)) - 1);                          \
+        print_place(static_cast<char*>(__builtin_return_address(0)) - 1);  \
         lanes::fail("undefined behaviour: " message);                      \
     }
 LANES_UNDEFINED(type_mismatch, "misaligned or null pointer")
