@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .axes import Block, Element, Format
 from .decode import decode, decode_wide, extract, factor_of
 from .dsl import Builder, Val
+from .family import Formula
 from .ir import Ref
 from .target import Target
 
@@ -73,6 +74,10 @@ def _columns(fmt: Format) -> list[int]:
     """The block lengths along K of all scale levels (0 where a level spans the row)."""
     blocks = [level.block for level in fmt.scales] or [fmt.block]
     return [block.cols for block in blocks]
+
+
+COLUMNS: Formula = ["lt", "k", 2**31]
+"""When positions along a row, a tile past its end included, fit u32 arithmetic."""
 
 
 def require(fmt: Format | None, kernel: str) -> Format:

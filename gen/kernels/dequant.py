@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..axes import Format
 from ..dsl import Builder
 from ..family import Family, Operand, Variant
-from ..packed import Packed, require, steps
+from ..packed import COLUMNS, Packed, require, steps
 from ..target import Target
 from ..vectors import store_ragged, threads_of
 
@@ -39,7 +39,9 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
                     store_ragged(b, line, first, k, dtype, values, spare)
 
     chunks = ["mul", "n", ["ceildiv", "k", walk.chunk]]
-    yield Variant("", threads, (["ceildiv", chunks, threads], 1, 1), build, (["lt", chunks, 2**31],), options)
+    yield Variant(
+        "", threads, (["ceildiv", chunks, threads], 1, 1), build, (COLUMNS, ["lt", chunks, 2**31]), options
+    )
 
 
 FAMILY = Family((Operand("w", "quantised", ("n", "k")),), Operand("y", "array", ("n", "k")), variants)

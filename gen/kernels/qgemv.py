@@ -16,7 +16,7 @@ from ..axes import Format
 from ..dsl import Builder, Val
 from ..family import Family, Formula, Operand, Variant
 from ..ir import Ref
-from ..packed import Packed, Steps, require, steps
+from ..packed import COLUMNS, Packed, Steps, require, steps
 from ..target import Target
 from ..vectors import load_ragged, load_vector, store_vector, threads_of
 
@@ -79,7 +79,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         grid = (["min", blocks, ["mul", "sms", tile.resident]] if tile.resident else blocks, 1, 1)
         threads = threads_of(target.simd, target.simd * tile.groups)
         build = kernel(fmt, dtype, target, tile, walk)
-        yield Variant(f"m{tile.m}", threads, grid, build, (["le", "m", tile.m],), options)
+        yield Variant(f"m{tile.m}", threads, grid, build, (["le", "m", tile.m], COLUMNS), options)
 
 
 def kernel(fmt: Format, dtype: str, target: Target, tile: Tile, walk: Steps) -> Callable[[Builder], None]:
