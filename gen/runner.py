@@ -37,9 +37,10 @@ def _parse(lines: Iterator[str], outcome: Outcome, progress: Progress) -> None:
     command."""
     failed: str | None = None
     command_next = False
+    latest = ""
     for line in lines:
         if status := _STATUS.match(line):
-            failed = None
+            failed, latest = None, status[3]
             progress(int(status[1]), int(status[2]), status[3])
         elif match := _FAILED.match(line):
             failed, command_next = match[2].split(" ")[0], True
@@ -49,7 +50,7 @@ def _parse(lines: Iterator[str], outcome: Outcome, progress: Progress) -> None:
         elif failed is not None:
             outcome.failures[failed] += f"{line}\n"
         elif line.strip() and not line.startswith(_CHATTER):
-            outcome.notes.append(line)
+            outcome.notes.append(f"{latest}: {line}" if latest else line)
 
 
 def run(ninja: str, out: Path, jobs: int, keep: Sequence[int], progress: Progress) -> Outcome:

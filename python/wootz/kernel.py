@@ -78,7 +78,6 @@ class Kernel:
     def __init__(self, library: Library, signature: Signature, request: Request) -> None:
         self._library, self._signature, self._request = library, signature, request
         self._programs: dict[tuple[str, int | None], Program] = {}
-        self._tensors: dict[int, Any] = {}
 
     @property
     def name(self) -> str:

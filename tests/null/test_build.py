@@ -315,6 +315,13 @@ def test_a_compiler_that_fails_is_quoted_and_the_rest_is_built(bench: Bench) -> 
     assert bench.build()["current"] == 32  # what was built stays built
 
 
+def test_what_a_compiler_that_succeeds_prints_is_passed_on(bench: Bench) -> None:
+    script = bench.root / "bin/nvcc"
+    script.write_text(script.read_text().replace("exec ", "echo ptxas warning: spills >&2; exec "))
+    done = bench.run("--targets", "sm_80", "--kernels", "copy")
+    assert (done.returncode, done.stderr) == (0, "wootz: nvcc copy/-/sm_80: ptxas warning: spills\n")
+
+
 def test_a_failure_leaves_no_artifact_of_an_earlier_compiler(bench: Bench) -> None:
     bench.build()
     (bench.root / "bin/nvcc").touch()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
@@ -239,19 +239,23 @@ def _extent(length: int) -> str:
 
 
 def spread(candidates: Iterable[Body], count: int, known: Iterable[Format] = ()) -> list[Body]:
-    """At least `count` of the candidates, greedily: those that show most of what none before them has shown."""
-    left = [(body, features(made)) for body in candidates if (made := format_of("drawn", body)[0])]
-    shown = frozenset[str]().union(*map(features, known))
+    """`count` of the candidates, greedily: each shows the most pairs of features that none before it shows."""
+    left = [(body, pairs(made)) for body in candidates if (made := format_of("drawn", body)[0])]
+    shown = frozenset[Pair]().union(*map(pairs, known))
     chosen: list[Body] = []
-    while left:
-        best = max(left, key=_news(shown))
-        if not best[1] - shown and len(chosen) >= count:
-            break
-        left.remove(best)
-        chosen.append(best[0])
-        shown |= best[1]
+    while left and len(chosen) < count:
+        news = [len(found - shown) for _, found in left]
+        body, found = left.pop(news.index(max(news)))
+        chosen.append(body)
+        shown |= found
     return chosen
 
 
-def _news(shown: frozenset[str]) -> Callable[[tuple[Body, frozenset[str]]], int]:
-    return lambda candidate: len(candidate[1] - shown)
+Pair = tuple[str, str]
+
+
+def pairs(fmt: Format) -> frozenset[Pair]:
+    """Pairs of features, single ones included: what tends to go wrong together. A feature that is new counts most."""
+    found = sorted(features(fmt))
+    weight = [(f"{word} {i}", "") for word in found for i in range(10)]
+    return frozenset([*weight, *((a, b) for i, a in enumerate(found) for b in found[i:])])

@@ -1,0 +1,138 @@
+"""README.md does what it says: its code blocks are run, its tables compared with what they describe."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wheel_tools import ROOT, Clean
+
+from gen import plan
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """The text under a heading, to the next heading of its level or above."""
+    head = re.search(rf"^(#+) {re.escape(title)}$", README, re.M)
+    assert head, f"README.md has no heading {title!r}"
+    rest = README[head.end() :]
+    following = re.search(rf"^#{{1,{len(head[1])}}} ", rest, re.M)
+    return rest[: following.start()] if following else rest
+
+
+def block(title: str, language: str) -> str:
+    """The first code block of a language in a section."""
+    found = re.search(rf"^```{language}\n(.*?)^```$", section(title), re.M | re.S)
+    assert found, f"README.md, {title}: no block of {language}"
+    return found[1]
+
+
+def test_the_python_example(clean: Clean) -> None:
+    printed = clean.python(block("Use it from Python", "python"))
+    assert printed.startswith("QuantizedTensor(mxfp4, 1024x512")
+    assert float(printed.split()[-1]) < 1e-3
+
+
+def test_the_worked_format(tmp_path: Path) -> None:
+    commands = block("Add a format", "sh")
+    name = re.search(r"wootz check (\S+)", commands)
+    assert name
+    (tmp_path / name[1]).write_text(block("Add a format", "yaml"))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    assert (Path(sys.executable).parent / "wootz").is_file(), (
+        "the wheel is not installed here; run scripts/test"
+    )
+
+    def run(*command: str, **more: str) -> str:
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    promised = re.search(r"`verify` ends with `(.*?)`", section("Add a format"))
+    assert promised
+    assert run("bash", "-ec", commands).splitlines()[-1] == promised[1]
+    quantize = 'import wootz, numpy; print(wootz.quantize(numpy.eye(4, 300), "book3"))'
+    printed = run(sys.executable, "-c", quantize, WOOTZ_ARTIFACTS="artifacts")
+    assert printed.startswith("QuantizedTensor(book3, 4x300")
+
+
+def test_the_example_target(tmp_path: Path) -> None:
+    row = block("Add a target", "yaml")
+    text = (ROOT / "kernels.yaml").read_text().replace("\nformats:\n", f"\n{row}\nformats:\n", 1)
+    (tmp_path / "kernels.yaml").write_text(text)
+    target = plan.load(tmp_path / "kernels.yaml").targets["sm_89"]
+    assert (target.capability, target.arch) == ((8, 9), "sm_89")
+
+
+def words(schema: Any) -> Iterator[str]:
+    """Property names and enumerated values of a schema."""
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key == "properties":
+                yield from value
+            if key == "enum":
+                yield from map(str, value)
+            yield from words(value)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from words(each)
+
+
+def test_the_table_of_axes_is_complete() -> None:
+    definitions = json.loads((ROOT / "gen/manifest.schema.json").read_text())["$defs"]
+    axes = [
+        "format",
+        "shortElement",
+        "fullElement",
+        "block",
+        "scale",
+        "fullScale",
+        "zero",
+        "fullZero",
+        "packing",
+    ]
+    axes += ["order", "word", "padded", "permutation", "split", "storage"]
+    table = set(
+        re.findall(r"[\w.]+", section("The axes").replace("scale.", "scale. ").replace("packing.", " "))
+    )
+    missing = {word for axis in axes for word in words(definitions[axis])} - table - {"True", "False"}
+    assert not missing
+
+
+def test_every_target_is_in_the_table_of_proofs() -> None:
+    table = section("What runs where, and how that was proven")
+    for name in plan.load(ROOT / "kernels.yaml").targets:
+        assert f"`{name}`" in table
+
+
+def test_the_folders_exist() -> None:
+    for folder in re.findall(r"`([\w/]+/)`", section("How a build works")):
+        assert (ROOT / folder).is_dir(), folder
+    for link in re.findall(r"\]\(([\w./-]+)\)", README):
+        assert (ROOT / link).exists(), link
+
+
+def test_the_figures_are_those_of_the_report() -> None:
+    found = re.search(r"<!-- figures: (\S+) -->\n(.*?)<!-- end of figures -->", README, re.S)
+    assert found
+    report = json.loads((ROOT / found[1]).read_text())
+    lines = [
+        f"| `{row['format']}` | {row['n']} × {row['k']} | {row['us']:.1f} | {row['torch_bf16_us']:.1f} |"
+        for row in report["rows"]
+        if row["m"] == 1
+    ]
+    assert found[2].splitlines()[2:] == lines, "the table should be:\n" + "\n".join(lines)
