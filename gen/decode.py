@@ -158,9 +158,10 @@ def _codebook(b: Builder, element: Element, code: Val) -> Val:
 
 
 def _fits_half(element: Element, target: Target) -> bool:
-    """An f16 holds it, infinities included, and the target keeps f16 subnormals."""
-    same_infinity = element.specials != "ieee" or element.exponent == 5
-    return same_infinity and element.exponent <= 5 and target.has("f16_pairs")
+    """An f16 holds it (whose largest exponent is for infinities and NaN), and the target keeps f16
+    subnormals."""
+    fits = element.exponent == 5 if element.specials == "ieee" else element.exponent < 5
+    return fits and target.has("f16_pairs")
 
 
 @dataclass(frozen=True)

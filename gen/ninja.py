@@ -30,8 +30,6 @@ NVCC_FLAGS = (
     "-O3",
     "-DNDEBUG",
     "-fmad=false",
-    "-Xptxas",
-    "-warn-spills",
     "-allow-unsupported-compiler",
 )
 CXX_FLAGS = (

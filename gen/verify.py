@@ -75,6 +75,7 @@ def _for(state: _State, loop: For, reach: int) -> None:
     inner = max(reach, *(state.agreement[v] for v in bounds))
     state.agreement[loop.index] = max(state.agreement[v] for v in bounds)
     _block(state, loop.body, inner)
+    del state.agreement[loop.index]
 
 
 def _defined(state: _State, value: Value, user: str) -> None:
@@ -92,6 +93,8 @@ def _operation(state: _State, value: Value, reach: int) -> None:
         _defined(state, arg, value.op)
     if rule.arity >= 0 and len(value.args) != rule.arity:
         raise state.fail(f"{value.op} takes {rule.arity} operands", str(len(value.args)))
+    if any((arg.width > 1) != (value.op == "word") for arg in value.args):
+        raise state.fail("word, and nothing else, takes a vector", value.op)
     _types(state, value)
     if value.op in CHECKS:
         CHECKS[value.op](state, value)
@@ -119,6 +122,8 @@ def _types(state: _State, value: Value) -> None:
         "atomic_add",
     )
     typed = value.args[1:] if value.op == "select" else value.args
+    if value.op == "select" and value.args[0].dtype != "bool":
+        raise state.fail("select's condition is a bool", value.args[0].dtype)
     if not memory:
         for arg in typed:
             if arg.dtype not in rule.operands:
@@ -172,16 +177,17 @@ def _check_store(state: _State, value: Value) -> None:
 
 
 def _check_load_words(state: _State, value: Value) -> None:
-    _index(state, value, _ref(state, value, ("global", "shared")))
+    ref = _ref(state, value, ("global", "shared"))
+    _index(state, value, ref, 4 * value.width // DTYPES[ref.dtype])
     if value.width not in (1, 2, 4):
         raise state.fail("load_words loads 1, 2 or 4 words", str(value.width))
 
 
 def _check_store_words(state: _State, value: Value) -> None:
     ref = _ref(state, value, ("global", "shared"))
-    _writable(state, value, ref)
-    _index(state, value, ref)
     words = value.args[1:]
+    _writable(state, value, ref)
+    _index(state, value, ref, 4 * len(words) // DTYPES[ref.dtype])
     if len(words) not in (1, 2, 4) or any(w.dtype != "u32" for w in words):
         raise state.fail("store_words stores 1, 2 or 4 u32 words", str([w.dtype for w in words]))
 
@@ -193,13 +199,16 @@ def _check_word(state: _State, value: Value) -> None:
 
 def _check_var(state: _State, value: Value) -> None:
     ref = _ref(state, value, ("var",))
-    if value.op == "set" and value.args[0].dtype != ref.dtype:
-        raise state.fail(f"{ref.name} is {ref.dtype}", value.args[0].dtype)
+    given = value.args[0].dtype if value.op == "set" else value.dtype
+    if given != ref.dtype:
+        raise state.fail(f"{ref.name} is {ref.dtype}", given)
 
 
 def _check_declare(state: _State, value: Value) -> None:
     if value.ref is None or value.ref.space not in ("local", "var"):
         raise state.fail("declare names a local array or a variable", str(value.ref))
+    if [arg.dtype for arg in value.args] != ([value.ref.dtype] if value.ref.space == "var" else []):
+        raise state.fail("a variable begins with a value of its type, an array with none", value.ref.name)
     state.known.add(value.ref)
 
 

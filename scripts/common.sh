@@ -23,8 +23,12 @@ install() {
         die "needs $*: install them with this system's package manager, then run this again"
     fi
     say "installing $*"
-    "${run[@]}" apt-get update -qq || say "apt-get update failed; trying with the lists there are"
-    "${run[@]}" apt-get install -y -qq --no-install-recommends "$@" || die "could not install $*"
+    mkdir -p "$work"
+    if ! { "${run[@]}" apt-get update -qq && "${run[@]}" apt-get install -y -qq --no-install-recommends "$@"; } \
+        >"$work/apt.log" 2>&1; then
+        tail -n 20 "$work/apt.log" >&2
+        die "could not install $*"
+    fi
 }
 
 # What building the wheel needs beyond Python packages; installs what is missing.
@@ -55,7 +59,8 @@ build_wheel() {
     make_environment "$work/tools"
     "$work/tools/bin/python" -m pip install -q 'build>=1.2'
     rm -rf "$work/dist"
-    "$work/tools/bin/python" -m build --wheel --outdir "$work/dist" "$root"
+    "$work/tools/bin/python" -m build --wheel \
+        --outdir "$work/dist" "$root"
     WOOTZ_WHEEL=$(echo "$work"/dist/*.whl)
     export WOOTZ_WHEEL
 }

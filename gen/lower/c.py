@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from ..ir import Ref, Value, float_bits
+from ..ir import Function, Ref, Value, float_bits
+from .walker import Refused
 
 Spell = Callable[[Value, list[str]], str]
 
@@ -33,7 +34,7 @@ def by_types(table: dict[tuple[str, str], str], what: str) -> Spell:
     def spell(value: Value, args: list[str]) -> str:
         key = (value.args[0].dtype, value.dtype)
         if key not in table:
-            raise KeyError(f"{what} from {key[0]} to {key[1]} has no spelling")
+            raise Refused(f"{what} from {key[0]} to {key[1]} has no spelling")
         return table[key].format(args[0])
 
     return spell
@@ -128,6 +129,15 @@ def _offset(value: Value, args: list[str], pointer: Callable[[Ref], str]) -> str
     if ref is None or ref.base is None:
         raise KeyError("offset moves no buffer")
     return f"{pointer(ref)} {ref.name} = {ref.base.name} + {args[0]};"
+
+
+def tables(functions: Sequence[Function], kind: str, literal: Callable[[str, float], str]) -> str:
+    """The constant tables of a file, each once. ValueError where one name has two meanings."""
+    found: dict[str, Ref] = {}
+    for ref in (r for f in functions for r in f.refs if r.space == "table"):
+        if repr(found.setdefault(ref.name, ref).values) != repr(ref.values):
+            raise ValueError(f"two tables of different values are called {ref.name}")
+    return "\n".join(table(kind, name, ref.values, literal) for name, ref in found.items())
 
 
 def table(kind: str, name: str, values: tuple[float, ...], literal: Callable[[str, float], str]) -> str:

@@ -226,16 +226,11 @@ def _kernel(function: Function) -> str:
 
 def render(functions: Sequence[Function]) -> str:
     """One .cpp file: headers, the tables and helpers that are used, the kernels."""
-    tables = {
-        r.name: c.table("static const float", r.name, r.values, DIALECT.literal)
-        for f in functions
-        for r in f.refs
-        if r.space == "table"
-    }
+    tables = c.tables(functions, "static const float", DIALECT.literal)
     kernels = "\n".join(_kernel(f) for f in functions)
     helpers = "\n".join(used_helpers(DIALECT, kernels))
     headers = ["#include <algorithm>", "#include <cmath>", "#include <cstdint>", "#include <cstring>"]
     if "_cvt" in helpers:
         headers += ["#ifdef __F16C__", "#include <immintrin.h>", "#endif"]
-    parts = [p for p in ("\n".join(tables.values()), helpers, kernels) if p]
+    parts = [p for p in (tables, helpers, kernels) if p]
     return "\n".join(headers) + "\n\n" + "\n".join(parts)

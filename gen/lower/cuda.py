@@ -129,14 +129,6 @@ def _parameter(param: Param) -> str:
     return f"{kind} {param.symbol}"
 
 
-def _tables(functions: Sequence[Function]) -> dict[str, str]:
-    found = {}
-    for function in functions:
-        for ref in (r for r in function.refs if r.space == "table"):
-            found[ref.name] = c.table("static __device__ const float", ref.name, ref.values, DIALECT.literal)
-    return found
-
-
 def _kernel(function: Function) -> str:
     shared = [
         f"    __shared__ __align__(16) {TYPES[r.dtype]} {r.name}[{r.size}];"
@@ -153,7 +145,7 @@ def render(functions: Sequence[Function]) -> str:
     """One .cu file: headers, the tables and helpers that are used, the kernels."""
     kernels = "\n".join(_kernel(f) for f in functions)
     helpers = "\n".join(used_helpers(DIALECT, kernels))
-    tables = "\n".join(_tables(functions).values())
+    tables = c.tables(functions, "static __device__ const float", DIALECT.literal)
     text = "\n".join(part for part in (tables, helpers, kernels) if part)
     headers = ["#include <cstdint>"]
     headers += ["#include <cuda_fp16.h>"] if "half" in text else []

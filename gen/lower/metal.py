@@ -124,13 +124,8 @@ def _kernel(function: Function) -> str:
 
 def render(functions: Sequence[Function]) -> str:
     """One .metal file: the tables and helpers that are used, the kernels."""
-    tables = {
-        r.name: c.table("constant float", r.name, r.values, DIALECT.literal)
-        for f in functions
-        for r in f.refs
-        if r.space == "table"
-    }
+    tables = c.tables(functions, "constant float", DIALECT.literal)
     kernels = "\n".join(_kernel(f) for f in functions)
     helpers = "\n".join(used_helpers(DIALECT, kernels))
-    parts = [p for p in ("\n".join(tables.values()), helpers, kernels) if p]
+    parts = [p for p in (tables, helpers, kernels) if p]
     return "#include <metal_stdlib>\nusing namespace metal;\n\n" + "\n".join(parts)

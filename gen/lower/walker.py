@@ -220,6 +220,9 @@ def _operand(text: _Text, value: Value) -> str:
 
 
 def _for(text: _Text, loop: For) -> None:
+    for bound in (loop.stop, loop.step):  # the text evaluates them on every trip, the loop once
+        if bound in text.pending and _reads(text, bound):
+            _name(text, bound)
     start, stop, step = (_operand(text, v) for v in (loop.start, loop.stop, loop.step))
     name = f"i{text.loops}"
     text.loops += 1

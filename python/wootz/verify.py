@@ -30,7 +30,6 @@ from .reference import Comparison, Expected
 from .select import Device, rank
 from .staging import Memory, memory
 
-
 # ------------------------------------------------------------ shapes
 LARGE = ((1, 40, 9256), (1, 9001, 104), (5, 4700, 72), (8, 37, 2072))
 """(m, n, k) at which a GPU block stages activations more than once, or walks more than one group of rows."""

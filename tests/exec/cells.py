@@ -239,7 +239,7 @@ def run_subject(subject: Subject, sanitizer: str | None = None) -> list[Result]:
     few.
     """
     orders, brief = (ORDERS, False) if sanitizer is None else (ORDERS[2:], True)
-    some = texts(subject) if sanitizer is None else texts(subject)[:1]
+    some = texts(subject if sanitizer is None else Subject(subject.units[:1]))
     return [result for text in some for result in run_text(subject, text, sanitizer, orders, brief)]
 
 

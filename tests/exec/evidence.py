@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT), str(ROOT / "python")]
 
 import cells  # noqa: E402
-from lanes import tools  # noqa: E402
+from lanes import cache, tools  # noqa: E402
 
 from gen import __version__, plan  # noqa: E402
 
@@ -44,7 +45,11 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     subjects = cells.subjects(cells.repository(), plan.Request(options.profile))
     results: list[cells.Result] = []
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="wootz-exec-") as folder,
+        ProcessPoolExecutor(options.jobs) as pool,
+    ):
+        os.environ[cache.VARIABLE] = folder  # the workers start later, and share it
         for done, (subject, some) in enumerate(zip(subjects, pool.map(run, subjects)), 1):
             results += some
             print(f"{done} of {len(subjects)}: {subject}: {cells.failures(some) or 'pass'}", flush=True)

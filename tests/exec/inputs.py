@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,12 +15,16 @@ from wootz.formats.sample import random_tensor
 Array = npt.NDArray[Any]
 Size = dict[str, int]
 
+MOST_WORK = 400_000
+"""m * n * k of the largest size: a launch of a tenth of a second."""
+
 
 def sizes(kernel: str, fmt: Descriptor | None, brief: bool = False) -> list[Size]:
-    """What wootz verify runs, and what needs more: several blocks, several tiles along k, several rounds of a
-    block over its rows ("sms" is what the grid's formulas are told). brief: few, for the sanitizers.
+    """What wootz verify runs, but for its largest, and small ones that do more: several blocks, several tiles
+    along k, several rounds of a block over its rows ("sms" is what the grid's formulas are told). brief: few,
+    for the sanitizers.
     """
-    common = verify.shapes(kernel, fmt)
+    common = [size for size in verify.shapes(kernel, fmt) if math.prod(size.values()) <= MOST_WORK]
     if fmt is None:
         more = [{"n": 2048}, {"n": 4103}]
         return [{"n": 7}, {"n": 2051}] if brief else [*common, *more]

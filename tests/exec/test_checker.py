@@ -12,6 +12,8 @@ import pytest
 from lanes import ORDERS, CompileError, ExecutionError, MissingTool, Program, tools
 from samples import SAMPLES, SUFFIX
 
+from gen import nvcc
+
 Layer = tuple[str | None, int]
 
 PLAIN: Layer = (None, 0)
@@ -208,8 +210,7 @@ def test_launch_statistics_count_threads_and_meetings() -> None:
 
 def test_a_missing_tool_fails_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("WOOTZ_NVCC", raising=False)
-    monkeypatch.setattr(tools, "_wheel_includes", list)
+    monkeypatch.setattr(nvcc, "nvcc_candidates", lambda named: [])
     for find, command in (
         (tools.clang, tools.INSTALL),
         (tools.nm, tools.INSTALL),

@@ -1,7 +1,7 @@
-"""A second decoder of quantised tensors, bit by bit and element by element, from `gen.axes` and the raw bytes.
+"""A second decoder of quantised tensors, bit by bit and element by element, from `gen.axes` and raw bytes.
 
-It shares no code with wootz.formats but the fused multiply-add, so that a mistake in the packer cannot hide in
-the reference that the packer's own module makes.
+It shares no code with wootz.formats but the fused multiply-add, so that a mistake in the packer cannot
+hide in the reference that the packer's own module makes.
 """
 
 from __future__ import annotations
@@ -79,10 +79,12 @@ def _bits(row: int, positions: Sequence[int]) -> int:
 
 def same(a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
     """Bit for bit, any NaN like any other."""
-    return a.shape == b.shape and bool(((a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))).all())
+    return a.shape == b.shape and bool(
+        ((a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))).all()
+    )
 
 
 def width_of(fmt: Format) -> int:
-    """Columns that show a format: two blocks of every level and two chunks, less where that is many, and a bit."""
+    """Columns that show a format: two blocks of every level or two chunks, not too many, and a bit."""
     columns = [level.block.cols for level in fmt.scales] or [fmt.block.cols]
     return min(2 * math.lcm(*(c or 1 for c in columns)), 2 * fmt.layout.chunk_elements, 300) + 3

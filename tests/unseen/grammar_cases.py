@@ -145,7 +145,9 @@ def slots(draw: st.DrawFn, runs: tuple[int, ...]) -> Body:
 
 @st.composite
 def packings(draw: st.DrawFn, bits: int, columns: int, inline: bool) -> Body:
-    runs = tuple(n for n in (columns, 8, 16, 6) if n > 1 and (not inline or columns % n == 0)) or (columns * 2,)
+    runs = tuple(n for n in (columns, 8, 16, 6) if n > 1 and (not inline or columns % n == 0)) or (
+        columns * 2,
+    )
     if bits > 1 and draw(st.integers(0, 2)) == 0:
         cut = draw(st.integers(1, bits - 1))
         parts = draw(st.permutations([(0, cut), (cut, bits - cut)]))
@@ -212,8 +214,9 @@ def features(fmt: Format) -> frozenset[str]:
         found |= {f"outer block {_extent(scale.block.rows)} x {_extent(scale.block.cols)}"} if i else set()
     if fmt.zero:
         found.add(f"zero {_element(fmt.zero.element)} {fmt.zero.domain} {fmt.zero.stored}")
-    for i in fmt.layout.inline:
-        found |= {f"inline {i.field}", "inline scattered" if i.bit % 32 or fmt.layout.unit_bytes % 4 else "inline"}
+    for entry in fmt.layout.inline:
+        aligned = entry.bit % 32 == fmt.layout.unit_bytes % 4 == 0
+        found |= {f"inline {entry.field}", "inline" if aligned else "inline scattered"}
     found |= {f"load {fmt.layout.load}"}
     for plane in fmt.layout.planes:
         found |= {f"order {plane.order}", f"word {plane.word}", f"padded {plane.padded}"}
@@ -239,7 +242,7 @@ def _extent(length: int) -> str:
 
 
 def spread(candidates: Iterable[Body], count: int, known: Iterable[Format] = ()) -> list[Body]:
-    """`count` of the candidates, greedily: each shows the most pairs of features that none before it shows."""
+    """`count` of the candidates, each the one with most pairs of features that none before it has."""
     left = [(body, pairs(made)) for body in candidates if (made := format_of("drawn", body)[0])]
     shown = frozenset[Pair]().union(*map(pairs, known))
     chosen: list[Body] = []
@@ -255,7 +258,7 @@ Pair = tuple[str, str]
 
 
 def pairs(fmt: Format) -> frozenset[Pair]:
-    """Pairs of features, single ones included: what tends to go wrong together. A feature that is new counts most."""
+    """Pairs of features: what tends to go wrong together. A feature that is new counts ten times as much."""
     found = sorted(features(fmt))
     weight = [(f"{word} {i}", "") for word in found for i in range(10)]
     return frozenset([*weight, *((a, b) for i, a in enumerate(found) for b in found[i:])])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from wheel_tools import ROOT, Clean, Wheel
+from wheel_tools import ROOT, Clean, Wheel, once
 
 SMALL = """\
 version: 1
@@ -30,18 +28,6 @@ kernels:
 profiles:
   default: {}
 """
-
-
-def once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """`make(folder)` in one of pytest-xdist's workers, while the others wait."""
-    with open(folder.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = folder / ".done"
-        if not done.is_file():
-            folder.mkdir(exist_ok=True)
-            make(folder)
-            done.touch()
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ def block(title: str, language: str) -> str:
     """The first code block of a language in a section."""
     found = re.search(rf"^```{language}\n(.*?)^```$", section(title), re.M | re.S)
     assert found, f"README.md, {title}: no block of {language}"
-    return found[1]
+    return str(found[1])
 
 
 def test_the_python_example(clean: Clean) -> None:

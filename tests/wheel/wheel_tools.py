@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import email.message
 import email.parser
+import fcntl
 import json
 import os
 import subprocess
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,18 @@ for name in lib.formats()[:: max(1, len(lib.formats()) // 6)]:
 print(wootz.__file__)
 """
 """Multiplies with the prebuilt kernel, checks against the reference, prints where the package lies."""
+
+
+def once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """`make(folder)` in one of pytest-xdist's workers, while the others wait."""
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = folder / ".done"
+        if not done.is_file():
+            folder.mkdir(exist_ok=True)
+            make(folder)
+            done.touch()
+    return folder
 
 
 class Wheel:

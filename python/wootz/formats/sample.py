@@ -44,7 +44,10 @@ def _sides(
     for i, scale in enumerate(d.scales):
         size = grid(scale.block, shape)
         name = d.field_name(i)
-        if i + 1 < len(d.scales) and not scale.element.wide:
+        inner = i + 1 < len(d.scales)
+        if inner and scale.element.kind == "exponent":  # the whole range would overflow sums in float32
+            sides[name] = scale.element.encode(2.0 ** rng.uniform(-6, 0, size))
+        elif inner and not scale.element.wide:
             sides[name] = _spread_codes(scale.element, size, rng)
             peak *= scale.element.max
         else:

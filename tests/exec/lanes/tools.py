@@ -10,9 +10,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from gen import nvcc
+
 VERSION = "19"
 INSTALL = f"apt-get update && apt-get install -y clang-{VERSION} libclang-rt-{VERSION}-dev llvm-{VERSION}"
-INSTALL_CUDA = "python -m pip install 'cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.2'"
+INSTALL_CUDA = f"python -m pip install '{nvcc.PINNED}'"
 
 
 class MissingTool(Exception):
@@ -56,34 +58,20 @@ def output(command: Sequence[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _wheel_includes() -> list[Path]:
-    import importlib.util
-
-    spec = importlib.util.find_spec("nvidia")
-    roots = [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
-    return [root / "cu13" / "include" for root in roots]
-
-
-def _nvcc_includes(nvcc: str) -> list[Path]:
-    """The include folders that nvcc itself would use."""
-    dry = subprocess.run(
-        [nvcc, "--dryrun", "-x", "cu", os.devnull], capture_output=True, text=True, check=False
-    )
-    top = re.search(r"^#\$ TOP=(\S+)$", dry.stderr, re.M)
+def _includes(compiler: Path) -> list[Path]:
+    """The include folders that an nvcc would use: beside it, or as it says (it may be a script)."""
+    command = [str(compiler), "--dryrun", "-x", "cu", os.devnull]
+    dry = subprocess.run(command, capture_output=True, text=True, check=False)
     flags = re.search(r"^#\$ INCLUDES=(.*)$", dry.stderr, re.M)
     folders = re.findall(r"-I([^\"\s]+)", flags[1]) if flags else []
-    return [Path(folder) for folder in folders] + ([Path(top[1]) / "include"] if top else [])
+    return [compiler.parent.parent / "include", *map(Path, folders)]
 
 
 @functools.cache
 def cuda_include() -> Path:
-    """The folder of cuda_fp16.h: of the nvcc named in WOOTZ_NVCC, the pinned wheel, or the nvcc on PATH."""
-    named = os.environ.get("WOOTZ_NVCC")
-    candidates = _nvcc_includes(named) if named else _wheel_includes()
-    nvcc = shutil.which("nvcc")
-    if nvcc:
-        candidates += _nvcc_includes(nvcc)
-    for folder in candidates:
-        if all((folder / header).is_file() for header in ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h")):
-            return folder.resolve()
+    """The folder of cuda_fp16.h, of the nvcc that the build would take (named by WOOTZ_NVCC, or found)."""
+    for found in nvcc.nvcc_candidates(os.environ.get("WOOTZ_NVCC", "")):
+        for folder in _includes(found):
+            if all((folder / header).is_file() for header in ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h")):
+                return folder.resolve()
     raise MissingTool(f"CUDA's headers are needed to execute emitted CUDA text; run: {INSTALL_CUDA}")

@@ -1,0 +1,320 @@
+"""The rules of the IR, one malformed program for each."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gen import verify
+from gen.dsl import Builder, Val
+from gen.ir import OPS, For, If, Op, Ref, Value
+from gen.target import Target
+from gen.verify import VerifyError
+
+GPU = Target("t", "cuda", simd=32, max_threads=64, shared_bytes=256)
+Build = Callable[[Builder], None]
+
+
+def builder(threads: int = 32) -> Builder:
+    return Builder("k", threads, GPU.simd)
+
+
+def raw(op: str, dtype: str = "", *args: Val, ref: Ref | None = None, width: int = 1, **attrs: Any) -> Value:
+    return Value(op, dtype, tuple(a.value for a in args), ref, attrs, width)
+
+
+def put(b: Builder, value: Value) -> Value:
+    """Append a statement past the DSL's own checks."""
+    b._blocks[-1].statements.append(value)
+    return value
+
+
+# ------------------------------------------------------------ rules
+def _wide_block(b: Builder) -> None:
+    b.function.threads = 65
+
+
+def _group_memory(b: Builder) -> None:
+    b.shared("s", "f32", 65)
+
+
+def _condition(b: Builder) -> None:
+    put(b, If(b.thread().value))  # type: ignore[arg-type]
+
+
+def _loop(stop: Callable[[Builder], Any], step: Any = 1, unroll: bool = False) -> Build:
+    def build(b: Builder) -> None:
+        with b.loop(0, stop(b), step, unroll):
+            pass
+
+    return build
+
+
+def _late_value(b: Builder) -> None:
+    with b.when(b.thread() < 1):
+        inside = b.thread() + 1
+    b.store(b.buffer("y", "u32", "out"), 0, inside)
+
+
+def _late_loop_value(b: Builder) -> None:
+    with b.loop(0, 4) as i:
+        pass
+    b.store(b.buffer("y", "u32", "out"), i, 1)
+
+
+def _cyclic_bound(b: Builder) -> None:
+    index = Value("index", "u32")
+    zero, one = b.const(0, "u32").value, b.const(1, "u32").value
+    put(b, For(index, zero, index, one, False))  # type: ignore[arg-type]
+
+
+def _lone_condition(b: Builder) -> None:
+    put(b, If(raw("lt", "bool", b.thread(), b.thread())))  # type: ignore[arg-type]
+
+
+def _divergent(op: str) -> Build:
+    def build(b: Builder) -> None:
+        x = b.thread().cast("f32")
+        with b.when(b.thread() < 3):
+            b.barrier() if op == "barrier" else b.lane_sum(x)
+
+    return build
+
+
+def _divergent_loop(b: Builder) -> None:
+    with b.loop(0, b.thread()):
+        b.barrier()
+
+
+def _barrier_by_memory(b: Builder) -> None:
+    """What a group has written itself, no two lanes need agree on."""
+    s = b.shared("s", "u32", 4)
+    with b.when(b.load(s, 0).eq(1)):
+        b.barrier()
+
+
+def _barrier_by_group(b: Builder) -> None:
+    with b.when((b.thread() // 32).eq(0)):
+        b.barrier()
+
+
+def _lane_by_part_of_a_group(b: Builder) -> None:
+    with b.when((b.thread() // 16).eq(0)):
+        b.lane_sum(b.thread().cast("f32"))
+
+
+def _add(*types: str) -> Build:
+    return lambda b: (put(b, raw("add", types[0], *(b.const(1, t) for t in types))), None)[1]
+
+
+def _at(name: str, op: str, *args: Any, dtype: str = "", **more: Any) -> Build:
+    """An operation on a buffer x (u8, read), y (f32, written), a shared array s or a local array l of 8."""
+
+    def build(b: Builder) -> None:
+        memory = {
+            "x": b.buffer("x", "u8"), "y": b.buffer("y", "f32", "out"), "s": b.shared("s", "f32", 8),
+            "l": b.local("l", "f32", 8), "v": b.var("v", 0.0).ref, "t": b.table("t", [0.5, 1.5]),
+            "stranger": Ref("stranger", "f32", "global", writable=True),
+        }  # fmt: skip
+        made = [a(b) if callable(a) else b.const(a, "u32") for a in args]
+        put(b, raw(op, dtype, *made, ref=memory.get(name), **more))
+
+    return build
+
+
+def one(b: Builder) -> Val:
+    return b.const(1.0, "f32")
+
+
+def _vector_sum(b: Builder) -> None:
+    b.load_words(b.buffer("x", "u8"), 0, 4) + 1
+
+
+def _word(lane: int, width: int) -> Build:
+    return lambda b: (b.load_words(b.buffer("x", "u8"), 0, width).word(lane), None)[1]
+
+
+def _cast(op: str, source: str, to: str) -> Build:
+    return lambda b: (put(b, raw(op, to, b.load(b.buffer("x", source), 0))), None)[1]
+
+
+def _mask(mask: int) -> Build:
+    return lambda b: (put(b, raw("lane_xor", "f32", one(b), mask=mask)), None)[1]
+
+
+def _offset(b: Builder) -> None:
+    put(
+        b, raw("offset", "", b.const(1, "u32"), ref=Ref("p", "f32", "global", base=Ref("q", "f32", "global")))
+    )
+
+
+def _select(*types: str) -> Build:
+    return lambda b: (put(b, raw("select", "f32", *(b.const(1, t) for t in types))), None)[1]
+
+
+def _var_begins(b: Builder) -> None:
+    b.var("v", 0.0)
+    declare = b.function.body.statements[-1]
+    assert isinstance(declare, Value)
+    declare.args = (b.const(1, "u32").value,)
+    b.function.body.statements.reverse()
+
+
+RULES: list[tuple[str, Build, str]] = [
+    ("threads", _wide_block, "a block has 1 to 64 threads; found 65"),
+    ("group memory", _group_memory, "group memory is at most 256 bytes; found 260"),
+    ("if", _condition, "an if's condition is a bool; found u32"),
+    ("if undefined", _lone_condition,
+     "a value is defined before it is used, in an enclosing scope; found lt used by if"),
+    ("bound type", _loop(lambda b: b.const(4, "u64")), "a loop's bounds are u32; found u64"),
+    ("bound undefined", _cyclic_bound,
+     "a value is defined before it is used, in an enclosing scope; found index"),
+    ("step", _loop(lambda b: b.thread(), 0), "a loop's step is not 0; found 0"),
+    ("unroll", _loop(lambda b: b.thread(), unroll=True),
+     "an unrolled loop has constant bounds; found run-time bounds"),
+    ("scope", _late_value,
+     "a value is defined before it is used, in an enclosing scope; found add used by store"),
+    ("loop scope", _late_loop_value,
+     "a value is defined before it is used, in an enclosing scope; found index"),
+    ("op", lambda b: (put(b, raw("frob", "u32")), None)[1], "an operation is in the table OPS; found 'frob'"),
+    ("arity", lambda b: (put(b, raw("add", "u32", b.thread())), None)[1], "add takes 2 operands; found 1"),
+    ("barrier", _divergent("barrier"),
+     "barrier is reached by all lanes together (uniform control flow); found a div"),
+    ("barrier loop", _divergent_loop, "barrier is reached by all lanes together"),
+    ("barrier memory", _barrier_by_memory, "barrier is reached by all lanes together"),
+    ("barrier group", _barrier_by_group, "barrier is reached by all lanes together"),
+    ("lanes", _divergent("lane"), "lane_xor is reached by all lanes together"),
+    ("lanes part", _lane_by_part_of_a_group, "lane_xor is reached by all lanes together"),
+    ("operand type", _add("f16", "f16"), "add takes ['f32', 'i32', 'u32', 'u64']; found f16"),
+    ("fma type", lambda b: (put(b, raw("fma", "u32", *[b.thread()] * 3)), None)[1],
+     "fma takes ['f32']; found u32"),
+    ("mixed types", _add("u32", "f32"), "add's operands have one type; found ['u32', 'f32']"),
+    ("select arms", _select("bool", "f32", "u32"), "select's operands have one type; found ['f32', 'u32']"),
+    ("select", _select("u32", "f32", "f32"), "select's condition is a bool; found u32"),
+    ("result", lambda b: (put(b, raw("lt", "u32", b.thread(), b.thread())), None)[1],
+     "lt gives bool; found u32"),
+    ("same result", lambda b: (put(b, raw("add", "u64", *[b.thread()] * 2)), None)[1],
+     "add gives u32; found u64"),
+    ("effect result", _at("y", "store", 0, one, dtype="f32"), "store gives nothing; found f32"),
+    ("no result", lambda b: (put(b, raw("barrier", "u32")), None)[1], "barrier gives nothing; found u32"),
+    ("type", lambda b: (put(b, raw("const", "u128", value=1)), None)[1], "a type is one of ['bf16', 'bool',"),
+    ("no object", _at("none", "load", 0, dtype="f32"), "load names a declared object; found none"),
+    ("undeclared", _at("stranger", "store", 0, one), "store names a declared object; found stranger"),
+    ("space", _at("t", "load_words", 0, dtype="u32"),
+     "load_words reaches global or shared memory; found t in table"),
+    ("table store", _at("t", "store", 0, one),
+     "store reaches global or shared or local memory; found t in table"),
+    ("variable load", _at("v", "load", 0, dtype="f32"),
+     "load reaches global or shared or local or table memory"),
+    ("array get", _at("l", "get", dtype="f32"), "get reaches var memory; found l in local"),
+    ("index type", _at("y", "store", one, one), "an index is u32 or u64; found f32"),
+    ("index range", _at("l", "store", 8, one), "l has 8 elements; found index 8"),
+    ("load range", _at("t", "load", 2, dtype="f32"), "t has 2 elements; found index 2"),
+    ("words range", _at("s", "load_words", 5, dtype="u32", width=4), "s has 8 elements; found index 5"),
+    ("store words range", _at("s", "store_words", 7, 1, 1), "s has 8 elements; found index 7"),
+    ("read-only", _at("x", "store", 0, lambda b: b.const(1, "u8")),
+     "store writes to a writable object; found x"),
+    ("read-only words", _at("x", "store_words", 0, 1), "store_words writes to a writable object; found x"),
+    ("read-only atomic", _at("x", "atomic_add", 0, lambda b: b.const(1, "u8")),
+     "atomic_add writes to a writable object"),
+    ("load type", _at("x", "load", 0, dtype="u32"), "load gives x's type u8; found u32"),
+    ("store type", _at("y", "store", 0, 1), "store takes y's type f32; found u32"),
+    ("width", _at("x", "load_words", 0, dtype="u32", width=3), "load_words loads 1, 2 or 4 words; found 3"),
+    ("store width", _at("y", "store_words", 0, 1, 1, 1), "store_words stores 1, 2 or 4 u32 words; found"),
+    ("store words of", _at("y", "store_words", 0, one),
+     "store_words stores 1, 2 or 4 u32 words; found ['f32']"),
+    ("vector", _vector_sum, "word, and nothing else, takes a vector; found add"),
+    ("scalar word", _word(0, 1), "word, and nothing else, takes a vector; found word"),
+    ("lane", _word(2, 2), "word is one of 2; found 2"),
+    ("set", _at("v", "set", 1), "v is f32; found u32"),
+    ("get", _at("v", "get", dtype="u32"), "v is f32; found u32"),
+    ("declare", _at("s", "declare"), "declare names a local array or a variable"),
+    ("declare none", _at("none", "declare"), "declare names a local array or a variable; found None"),
+    ("array begins", _at("l", "declare", one),
+     "a variable begins with a value of its type, an array with none; found l"),
+    ("variable begins", _at("v", "declare", 1),
+     "a variable begins with a value of its type, an array with none; found v"),
+    ("offset", _offset, "offset moves a declared buffer; found p"),
+    ("offset none", _at("y", "offset", 1), "offset moves a declared buffer; found y"),
+    ("offset type", lambda b: (b.at(b.buffer("x", "u8"), one(b)), None)[1],
+     "an offset is u32 or u64; found f32"),
+    ("bitcast", _cast("bitcast", "f16", "u32"), "bitcast keeps the size; found f16 to u32"),
+    ("cast", _cast("cast", "bf16", "f16"),
+     "a cast between 16-bit floats goes through f32; found bf16 to f16"),
+    ("mask", _mask(32), "lane_xor's mask is within 32 lanes; found 32"),
+    ("mask 0", _mask(0), "lane_xor's mask is within 32 lanes; found 0"),
+]  # fmt: skip
+
+
+def failing(build: Build) -> str:
+    b = builder()
+    build(b)
+    with pytest.raises(VerifyError) as caught:
+        verify.verify(b.function, GPU)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("build", "message"), [r[1:] for r in RULES], ids=[r[0] for r in RULES])
+def test_rule(build: Build, message: str) -> None:
+    """The error names the function and the rule, and says what was found."""
+    assert failing(build).startswith(f"k: {message}")
+
+
+def test_every_rule_has_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each place of verify.py that refuses is reached by the table above."""
+    tree = ast.parse(inspect.getsource(verify))
+    places = {
+        (node.lineno, node.end_lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fail"
+    }
+    assert len(places) > 30
+    reached, fail = set(), verify._State.fail
+
+    def note(self: Any, rule: str, found: str) -> VerifyError:
+        reached.add(sys._getframe(1).f_lineno)
+        return fail(self, rule, found)
+
+    monkeypatch.setattr(verify._State, "fail", note)
+    for _, build, _ in RULES:
+        failing(build)
+    missed = [p for p in places if not any(p[0] <= line <= (p[1] or p[0]) for line in reached)]
+    assert not missed, f"no program breaks the rules at these lines of gen/verify.py: {missed}"
+
+
+def _staged(b: Builder) -> None:
+    """Barriers and shuffles where a whole block or group agrees: on constants, blocks, arguments, groups."""
+    x, n, s = b.buffer("x", "f32"), b.scalar("n"), b.shared("s", "f32", 8)
+    with b.loop(b.block(), n, b.grid()) as i, b.when(b.load(x, i) > 0.0):
+        b.barrier()
+    with b.when((b.thread() // 32).eq(1)):
+        b.lane_sum(b.load(s, b.thread() % 8))
+    with b.loop(b.thread() // 64, 4):
+        b.lane_sum(b.thread().cast("f32"))
+
+
+def test_uniform_control_flow_is_accepted() -> None:
+    b = builder(64)
+    _staged(b)
+    assert verify.verify(b.function, GPU) is b.function
+
+
+def test_a_lone_thread_agrees_with_itself() -> None:
+    b = Builder("k", 1, 1)
+    with b.when(b.thread() < 1):
+        b.barrier()
+    verify.verify(b.function, Target("cpu", "cpu", simd=1, max_threads=1, shared_bytes=0))
+
+
+def test_the_table_of_operations_is_whole() -> None:
+    """Effects give nothing, values something; what is checked by name exists."""
+    for name, op in OPS.items():
+        assert isinstance(op, Op)
+        assert op.kind in ("pure", "read", "effect", "collective"), name
+        assert (op.result == "none") == (op.kind == "effect" or name == "barrier"), name
+    assert set(verify.CHECKS) <= set(OPS)
