@@ -1,10 +1,10 @@
+#include "buffer.h"
+
 #include <sys/mman.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-
-#include "buffer.h"
 
 namespace lanes {
 namespace {

@@ -1,10 +1,10 @@
+#include "fiber.h"
+
 #include <sys/mman.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-
-#include "fiber.h"
 
 #if defined(LANES_ASAN)
 #include <sanitizer/common_interface_defs.h>

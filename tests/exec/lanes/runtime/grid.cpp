@@ -1,3 +1,5 @@
+#include "grid.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <memory>
 
 #include "fiber.h"
-#include "grid.h"
 
 namespace lanes {
 namespace {
