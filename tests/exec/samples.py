@@ -6,7 +6,7 @@ The checker's tests run them as they are, and with a bug planted in their text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ class Sample:
     entries: Mapping[str, Entry]  # by backend
     case: Callable[[np.random.Generator], Case]
     tolerance: float = 1e-2
-    backends: tuple[str, ...] = field(default=("cuda", "metal"))
 
     def text(self, backend: str) -> str:
         return (FOLDER / f"{self.name}{SUFFIX[backend]}").read_text()
