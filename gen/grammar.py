@@ -354,4 +354,11 @@ def _layout(
         parts.append(Part("zero", zero.element.bits, zero.element.type, block))
     order = order_of(body.get("storage"), parts)
     unit = unit_of(body.get("packing", {}).get("unit"), planes, order, parts)
-    return place(element.bits, unit, planes, tuple(parts), order)
+    layout = place(element.bits, unit, planes, tuple(parts), order)
+    if layout.period > MAX_UNIT:
+        raise AxesError(
+            f"a unit of {unit} elements in {layout.unit_bytes} bytes repeats at a whole 32-bit word every "
+            f"{layout.period} elements, more than {MAX_UNIT}: choose a unit of 4 bytes' multiple",
+            ["storage" if len(order) > 1 else "packing"],
+        )
+    return layout

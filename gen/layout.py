@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from math import lcm
+from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -124,6 +124,11 @@ class Layout:
     def chunk_bytes(self) -> int:
         """Bytes of one chunk: a multiple of `load`."""
         return self.chunk * self.unit_bytes
+
+    @property
+    def period(self) -> int:
+        """Elements after which the bits repeat at a whole 32-bit word: what a kernel's text spells out."""
+        return self.unit * (NARROW_LOAD // gcd(self.unit_bytes, NARROW_LOAD))
 
     def row_bytes(self, k: int) -> int:
         """Bytes of one row of `k` elements: whole chunks."""

@@ -48,12 +48,11 @@ def steps(fmt: Format, most: int = CHUNK) -> Steps:
     """The walk for a format: the widest loads (16 bytes down to 4) that keep a chunk within `most`
     elements."""
     layout = fmt.layout
-    period = _elements(fmt, 4)
     widths = [w for w in (16, 8, 4) if w <= layout.load]
     load = next((w for w in widths if _elements(fmt, w) <= most), widths[-1])
     chunk = _elements(fmt, load)
-    base = math.lcm(period, 8)
-    base = base if chunk % base == 0 else period
+    base = math.lcm(layout.period, 8)
+    base = base if chunk % base == 0 else layout.period
     run = math.gcd(*(columns for columns in _columns(fmt)), chunk)
     fitting = [s for s in range(base, max(most // 2, base) + 1, base) if chunk % s == 0]
     whole = [s for s in fitting if run % s == 0]

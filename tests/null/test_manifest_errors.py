@@ -186,6 +186,11 @@ FORMATS = [
         "the unit is 2048 elements, more than 1024",
     ),
     (
+        "interleaved block of odd bytes too long",
+        "{element: int3, block: 1021, scale: f16, storage: [scale, codes]}",
+        "in 385 bytes repeats at a whole 32-bit word every 4084 elements, more than 1024",
+    ),
+    (
         "interleaved tensor scale",
         "{element: e2m1, block: 9, scale: {type: e4m3, block: tensor, scale: f32}, storage: [scale1, codes]}",
         "storage[0]: scale1 covers tensor, which no unit of one row can hold",
