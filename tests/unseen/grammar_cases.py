@@ -242,15 +242,21 @@ def _extent(length: int) -> str:
 
 
 def spread(candidates: Iterable[Body], count: int, known: Iterable[Format] = ()) -> list[Body]:
-    """`count` of the candidates, each the one with most pairs of features that none before it has."""
-    left = [(body, pairs(made)) for body in candidates if (made := format_of("drawn", body)[0])]
-    shown = frozenset[Pair]().union(*map(pairs, known))
+    """`count` of the candidates, each the one with most features, then pairs of them, that none before it
+    has.
+
+    What hypothesis draws depends on which modules are loaded, its seed notwithstanding; features come first
+    so that any pool is spread over all that it holds."""
+    made = ((body, format_of("drawn", body)[0]) for body in candidates)
+    left = [(body, features(fmt), pairs(fmt)) for body, fmt in made if fmt]
+    shown = frozenset[str]().union(*map(features, known))
+    together = frozenset[Pair]().union(*map(pairs, known))
     chosen: list[Body] = []
     while left and len(chosen) < count:
-        news = [len(found - shown) for _, found in left]
-        body, found = left.pop(news.index(max(news)))
+        news = [(len(single - shown), len(double - together)) for _, single, double in left]
+        body, single, double = left.pop(news.index(max(news)))
         chosen.append(body)
-        shown |= found
+        shown, together = shown | single, together | double
     return chosen
 
 
