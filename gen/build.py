@@ -97,7 +97,7 @@ def _sections(pairs: Sequence[Pair], cells: Iterable[dict[str, Any]]) -> dict[st
     return {
         "targets": [index.target_record(t) for t in targets.values()],
         "kernels": [{"key": k.name, **emit.kernel_record(k)} for k in kernels.values()],
-        "formats": [{"key": f.name, **f.descriptor()} for f in formats.values()],
+        "formats": [index.format_record(f) for f in formats.values()],
         "cells": list(cells),
     }
 

@@ -74,7 +74,7 @@ def _list(args: argparse.Namespace) -> int:
     selection = plan.select(manifest, _request(args))
     for note in selection.notes:
         print(f"wootz: {note}", file=sys.stderr)
-    rows = listing.rows(manifest, selection, listing.indexed_evidence(args.artifacts))
+    rows = listing.rows(manifest, selection, listing.indexed_evidence(args.artifacts, manifest))
     if args.state:
         rows = (row for row in rows if row["state"] == args.state)
     sys.stdout.writelines(listing.as_json(rows) if args.json else listing.as_table(rows, selection))
@@ -137,6 +137,12 @@ def _explain(args: argparse.Namespace) -> int:
 def _verify(argv: Sequence[str]) -> int:
     try:
         module = importlib.import_module("wootz.verify")
+    except OSError as error:
+        if error.filename is not None or sys.stdout is None or error.errno is None:
+            raise
+        print(f"wootz: standard output: {os.strerror(error.errno)}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except ModuleNotFoundError as error:
         if error.name not in ("wootz", "wootz.verify", "wootz._core", "numpy"):
             raise
@@ -274,6 +280,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has gone, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except OSError as error:
+        if error.filename is not None or sys.stdout is None or error.errno is None:
+            raise
+        print(f"wootz: standard output: {os.strerror(error.errno)}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in EXTRA:
             raise

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from .ir import DTYPES, OPS, Attr, Block, For, Function, If, Param, Ref, Value, fold, is_const, round_f32
+from .ir import OPS, Attr, Block, For, Function, If, Param, Ref, Value, fold, is_const, round_f32
 
 Operand = Union["Val", int, float]
 
@@ -356,6 +356,3 @@ class Builder:
     def otherwise(self, region: If) -> Iterator[None]:
         with self._scope(region.orelse):
             yield
-
-    def sizeof(self, dtype: str) -> int:
-        return DTYPES[dtype]

@@ -44,7 +44,8 @@ class Variant:
 class Family:
     """A kernel family. `variants(fmt, dtype, target, options)` yields every entry of one cell's dtype, the
     first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias:
-    whether the output may be an input. flat: operands of any one shape are taken as n elements in a row."""
+    whether the output may be an input. flat: operands of any one shape are taken as n elements in a row.
+    options: the values that each of its options may have."""
 
     operands: tuple[Operand, ...]
     output: Operand
@@ -52,6 +53,7 @@ class Family:
     limits: dict[str, tuple[int, int]] = field(default_factory=dict)
     alias: bool = False
     flat: bool = False
+    options: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def quantised(self) -> bool:

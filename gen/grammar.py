@@ -148,6 +148,8 @@ def _level(level: dict[str, Any], block: Block, first: bool, zero: bool) -> Scal
             raise AxesError("signed_absmax is for the first level", ["rule"])
         if element.kind != "wide" and element.min >= 0:
             raise AxesError(f"signed_absmax makes negative scales, and {short} has no sign", ["rule"])
+    elif element.kind != "wide" and not any(v > 0 for v in element.values()):
+        raise AxesError(f"{rule} makes positive scales, and {short} has no positive value", ["type"])
     return Scale(element, block, rule, op)
 
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from . import __version__
+from .axes import Format
 from .provenance import BuildError
 from .target import Target
 
@@ -28,17 +28,6 @@ SECTIONS = ("targets", "kernels", "formats", "cells")
 EMITTED, COMPILED = "emitted", "compiled"
 Evidence = Mapping[str, Sequence[tuple[str, str]]]
 """Cell key -> (source sha256, label) of each run that passed."""
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """One compiled file of a unit; `file` relative to the folder, `isa` "" where the target has no
-    instruction sets."""
-
-    file: str
-    size: int
-    sha256: str
-    isa: str
 
 
 def dump(record: Mapping[str, Any]) -> str:
@@ -74,6 +63,11 @@ def evidence_of(key: str, source: str, compiled: bool, evidence: Evidence) -> li
     """The rungs that a cell has reached: what a run proved counts only while the source is the same."""
     runs = {label for sha, label in evidence.get(key, ()) if sha == source}
     return [EMITTED, *([COMPILED] if compiled else []), *sorted(runs)]
+
+
+def format_record(fmt: Format) -> dict[str, Any]:
+    """A format's line: its descriptor."""
+    return {"key": fmt.name, **fmt.descriptor()}
 
 
 def target_record(target: Target) -> dict[str, Any]:

@@ -20,7 +20,6 @@ DTYPES: dict[str, int] = {
 only."""
 
 UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
-INTEGER = UNSIGNED | {"i32"}
 ARITHMETIC = frozenset({"u32", "u64", "i32", "f32"})
 INDEX = frozenset({"u32", "u64"})
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .axes import Block
 
-MAX_UNIT = 1024
+MAX_UNIT = 512
 VECTOR_LOAD, NARROW_LOAD, MAX_CHUNK_BYTES = 16, 4, 512
 SCALE_FIELDS = ("scale", "scale1", "scale2")
 

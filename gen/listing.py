@@ -7,26 +7,38 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import name, plan
+from . import index, name, plan
 from .manifest import Manifest
 
 COLUMNS = ("kernel", "format", "dtype", "target", "state", "reason", "file", "symbol", "evidence")
 _KEY = '{"key":"'
 
 
-def indexed_evidence(folder: Path | None) -> dict[str, list[str]]:
-    """Cell key -> evidence, from the index in a folder; empty where there is none. Records are lines."""
+def indexed_evidence(folder: Path | None, manifest: Manifest) -> dict[str, list[str]]:
+    """Cell key -> evidence, from the index in a folder; empty where there is none.
+
+    Only of cells whose format and target are in the manifest as the index has them: another's evidence is
+    none."""
     found: dict[str, list[str]] = {}
     path = folder / name.INDEX if folder else None
     if path is None or not path.is_file():
         return found
+    mine = [
+        *map(index.format_record, manifest.formats.values()),
+        *map(index.target_record, manifest.targets.values()),
+    ]
+    same = {name.NO_FORMAT}
+    known = {index.dump(record) for record in mine}
     with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            if line.startswith(_KEY) and '"evidence":[' in line:
+        for line in lines:  # a record is a line; those of targets and formats come before those of cells
+            if not line.startswith(_KEY):
+                continue
+            key = line[len(_KEY) : line.index('"', len(_KEY))]
+            if line.rstrip(",\n") in known:
+                same.add(key)
+            elif '"evidence":[' in line and set(key.split("/")[1::2]) <= same:
                 start = line.index('"evidence":[') + len('"evidence":')
-                found[line[len(_KEY) : line.index('"', len(_KEY))]] = json.loads(
-                    line[start : line.index("]", start) + 1]
-                )
+                found[key] = json.loads(line[start : line.index("]", start) + 1])
     return found
 
 

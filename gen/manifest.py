@@ -6,7 +6,7 @@ profiles, skips, and what one section says about another.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path as FilePath
@@ -79,8 +79,18 @@ class Manifest:
     skips: tuple[Skip, ...]
 
 
-def load(path: str | FilePath, known_kernels: Collection[str] = ()) -> Manifest:
-    """Read and check a manifest. With `known_kernels`, a kernel of another name is a problem.
+@dataclass(frozen=True)
+class Declared:
+    """What a kernel's file says of it: whether it takes a quantised operand, and the values of its
+    options."""
+
+    quantised: bool
+    options: dict[str, tuple[str, ...]]
+
+
+def load(path: str | FilePath, known_kernels: Mapping[str, Declared] | None = None) -> Manifest:
+    """Read and check a manifest. With `known_kernels`, a kernel of another name, and one that asks for what
+    its file does not declare, is a problem.
 
     Raises ManifestError, with every problem found.
     """
@@ -89,7 +99,7 @@ def load(path: str | FilePath, known_kernels: Collection[str] = ()) -> Manifest:
     if root is None:
         raise ManifestError(problems)
     reader = _Reader(str(path), root, problems)
-    manifest = reader.manifest(known_kernels)
+    manifest = reader.manifest(known_kernels or {})
     if manifest is None or problems:
         raise ManifestError(problems)
     return manifest
@@ -111,7 +121,7 @@ class _Reader:
     def problem(self, path: Path, message: str) -> None:
         self.problems.append(Problem(self.file, self.root.line_at(path), path_text(path), message))
 
-    def manifest(self, known_kernels: Collection[str]) -> Manifest | None:
+    def manifest(self, known_kernels: Mapping[str, Declared]) -> Manifest | None:
         """The manifest, or None where nothing can be made of the document."""
         if not self.schema():
             return None
@@ -128,6 +138,9 @@ class _Reader:
                     name, errors_in({k: v for k, v in body.items() if ("formats", name, k) not in self.bad})
                 )
         kernels = {n: self.kernel(n, b) for n, b in self.good("kernels")}
+        for name, kernel in kernels.items():
+            if name in known_kernels:
+                self.declared(kernel, known_kernels[name])
         profiles = {n: self.profile(n, b) for n, b in self.good("profiles")}
         skips = self.plain.get("skips")
         entries = enumerate(skips) if isinstance(skips, list) else ()
@@ -229,6 +242,27 @@ class _Reader:
         formats = body.get("formats", "none")
         chosen = () if formats == "none" else self.subset((*path, "formats"), formats, "formats")
         return KernelSpec(name, tuple(body["dtypes"]), chosen, options, dict(body.get("knobs", {})))
+
+    def declared(self, kernel: KernelSpec, known: Declared) -> None:
+        """What a manifest asks of a kernel, against what the kernel's file declares."""
+        path: Path = ("kernels", kernel.name)
+        for key, values in kernel.options.items():
+            if key not in known.options:
+                self.problem((*path, "options", key), f"no option of {kernel.name}{near(key, known.options)}")
+                continue
+            for i, value in enumerate(values):
+                if value not in known.options[key]:
+                    hint = near(value, known.options[key]) or f"; known: {', '.join(known.options[key])}"
+                    self.problem((*path, "options", key, i), f"{show(value)} is no value of {key}{hint}")
+        for key in [k for k in known.options if k not in kernel.options]:
+            wanted = ", ".join(known.options[key])
+            self.problem(path, f"the option {key} is missing; give some of: {wanted}")
+        for key in kernel.knobs:
+            self.problem((*path, "knobs", key), f"{kernel.name} has no such knob")
+        if known.quantised and not kernel.formats:
+            self.problem(path, f"{kernel.name} takes a quantised operand: give formats, all or a list")
+        if kernel.formats and not known.quantised:
+            self.problem((*path, "formats"), f"{kernel.name} takes no quantised operand: leave formats out")
 
     def profile(self, name: str, body: dict[str, Any]) -> Profile:
         path: Path = ("profiles", name)

@@ -29,7 +29,12 @@ JOB, SKIP, REFUSED = "job", "skip", "refused"
 
 def load(path: Path) -> Manifest:
     """A manifest, checked against the kernels that this generator has. Raises ManifestError."""
-    return reader.load(path, known_kernels=family.known())
+    return reader.load(path, known_kernels={name: _declared(name) for name in family.known()})
+
+
+def _declared(kernel: str) -> reader.Declared:
+    declared = family.family(kernel)
+    return reader.Declared(declared.quantised, declared.options)
 
 
 class PlanError(ValueError):

@@ -25,4 +25,5 @@ FAMILY = Family(
     variants,
     alias=True,
     flat=True,
+    options={"op": ("add", "sub", "mul", "div", "min", "max")},
 )

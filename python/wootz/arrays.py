@@ -101,7 +101,9 @@ def to_device(array: np.ndarray[Any, np.dtype[Any]], device: str = "cuda:0") -> 
 def parse_device(device: str) -> tuple[str, int | None]:
     """("cuda", 1) of "cuda:1", ("cuda", None) of "cuda", ("cpu", None) of "cpu". Raises DeviceError."""
     kind, colon, number = str(device).partition(":")
-    if kind not in ("cpu", "cuda", "metal") or (colon and (kind != "cuda" or not number.isdecimal())):
+    if kind not in ("cpu", "cuda", "metal") or (
+        colon and (kind != "cuda" or not (number.isascii() and number.isdecimal()))
+    ):
         raise DeviceError(f'device is {device!r}; want "cpu", "cuda", "cuda:N" or "metal"')
     return kind, int(number) if colon else None
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _core, arrays
-from .errors import ArgumentError, DeviceError, FormatError, NoKernelError
+from .errors import ArgumentError, ArtifactError, DeviceError, FormatError, NoKernelError
 from .formats import Descriptor
-from .modules import fits, load_module, resolve_device
+from .modules import check_file, fits, load_module, resolve_device
 from .program import Entry, Program
 from .select import Device, rank
 from .signature import Binding, Operand, Signature, check_memory, check_overlap, common_device
@@ -205,15 +205,20 @@ class Kernel:
         entries = tuple(Entry.parse(record, names) for record in cell["entries"])
         return Program(self.name, device, load_module(self._library.path, file, device), entries)
 
-    def _choose(self, device: Device) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _choose(self, device: Device) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """The cell of the best target that ships this kernel for the device, and its first file that runs
         there.
         """
         for row in rank(self._library.targets, device):
             cell = self._library.index.find("cells", self._request.cell(row["key"]))
-            for file in cell["files"] if cell else ():
+            if cell is None:
+                continue
+            for key in ("files", "entries"):
+                if not isinstance(cell.get(key), list):
+                    raise ArtifactError(f"{cell['key']}: the index has no list of {key}: build it again")
+            for file in map(check_file, cell["files"]):
                 if fits(file, device):
-                    return cell or {}, file
+                    return cell, file
         raise NoKernelError(
             f"{self.name} has no binary for {device.describe()}; it is shipped for: "
             f"{self._library.shipped(self._request.stem)}"

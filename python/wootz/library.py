@@ -71,18 +71,21 @@ class Library:
     def kernel(
         self,
         name: str,
-        format: str | None = None,
+        format: str | Descriptor | None = None,
         dtype: str = "f32",
         device: str | None = None,
         **options: str,
     ) -> Kernel:
         """A kernel as a callable; see Kernel.
 
-        name: as "qgemv". format: of its quantised operand, if it has one. dtype: f16, bf16 or f32, of its
-        arrays. device: "cpu", "cuda", "cuda:N", "metal"; None: wherever the arrays of each call are. options:
-        as op="add". Raises NoKernelError when nothing of that description is shipped, ArgumentError for
-        options that do not fit.
-        """
+        name: as "qgemv". format: of its quantised operand, if it has one: a name, or a tensor's. dtype:
+        f16, bf16 or f32, of its arrays. device: "cpu", "cuda", "cuda:N", "metal"; None: wherever the arrays
+        of each call are. options: as op="add". Raises NoKernelError when nothing of that description is
+        shipped, ArgumentError for options that do not fit."""
+        format = format.name if isinstance(format, Descriptor) else format
+        for what, given in (("name", name), ("format", format or ""), ("dtype", dtype)):
+            if not isinstance(given, str) or not given.isprintable():
+                raise ArgumentError(f'{what} is {given!r}; want a name, as "qgemv", "int4", "f32"')
         record = self.index.find("kernels", name)
         if record is None:
             raise NoKernelError(f"no kernel {name!r} in {self.path}{near(name, self.kernels())}")

@@ -74,11 +74,28 @@ def artifact_path(folder: Path, name: str) -> Path:
     return path
 
 
+_FILE = {"file": str, "size": int, "sha256": str, "isa": str}
+
+
+def check_file(file: Any) -> Mapping[str, Any]:
+    """A file's record of the index. Raises ArtifactError for one that is not of its form."""
+    if isinstance(file, Mapping):
+        wrong = [key for key, kind in _FILE.items() if not isinstance(file.get(key), kind)]
+        if not wrong:
+            return file
+        raise ArtifactError(
+            f"the index has a file whose {wrong[0]} is {file.get(wrong[0])!r}: build it again"
+        )
+    raise ArtifactError(f"the index has {file!r} where a file is wanted: build it again")
+
+
 def read_artifact(folder: Path, file: Mapping[str, Any]) -> bytes:
     """The bytes of an artifact, checked against the index. Raises ArtifactError: missing, truncated or
     edited.
     """
     path = artifact_path(folder, file["file"])
+    if path.exists() and not path.is_file():
+        raise ArtifactError(f"{path} cannot be read: it is no regular file")
     try:
         data = path.read_bytes()
     except OSError as error:

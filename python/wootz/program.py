@@ -34,6 +34,17 @@ class Entry:
     @classmethod
     def parse(cls, record: Mapping[str, Any], names: Collection[str]) -> Entry:
         """`names`: the shape names of the kernel. Raises ArtifactError for anything not known here."""
+        try:
+            return cls._parse(record, names)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(
+                f"the index has an entry that cannot be read: {type(error).__name__}: {error}; build it again"
+            ) from error
+
+    @classmethod
+    def _parse(cls, record: Mapping[str, Any], names: Collection[str]) -> Entry:
+        if not isinstance(record["symbol"], str):
+            raise TypeError(f"symbol is {record['symbol']!r}")
         args = tuple((str(name), str(kind), str(role)) for name, kind, role in record["args"])
         for name, _, role in args:
             if role not in _ROLES or (role == "shape" and name not in names):
@@ -41,7 +52,9 @@ class Entry:
                     f"{record['symbol']}: the index has an argument {name!r} of unknown role {role!r}"
                 )
         x, y, z = (compile_formula(each, names) for each in record["grid"])
-        bx, by, bz = record["block"]
+        bx, by, bz = (int(each) for each in record["block"])
+        if min(bx, by, bz) < 1:
+            raise ValueError(f"block is {record['block']}")
         when = tuple(compile_formula(each, names) for each in record.get("when") or ())
         return cls(
             record["symbol"],

@@ -105,6 +105,11 @@ def test_list_shows_the_evidence_of_a_built_folder(tmp_path: Path) -> None:
     assert {tuple(row["evidence"][:2]) for row in found} == {("emitted", "compiled")}
     for row in found:
         assert (out / row["file"]).is_file()
+    other = tmp_path / "other.yaml"  # the same names, another target
+    other.write_text(SHIPPED.read_text().replace("isa: [x86-64-v3, baseline]", "isa: [baseline]"))
+    found = rows("--manifest", str(other), "--targets", "cpu", "--kernels", "copy", "--artifacts", str(out))
+    assert found
+    assert not any(row["evidence"] for row in found)
 
 
 @pytest.mark.parametrize(

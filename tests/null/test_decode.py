@@ -303,7 +303,7 @@ def streams() -> Iterator[tuple[str, dict[str, Any]]]:
         )
         yield f"plain{bits}", {"element": "uint8", "block": 5, "scale": "f16", "zero": zero}
         both = {
-            "type": f"int{bits}",
+            "type": f"{'int' if bits > 1 else 'uint'}{bits}",
             "block": 8,
             "scale": {"type": f"uint{bits}", "block": [2, 16], "scale": "f32"},
         }

@@ -213,6 +213,8 @@ def test_float_zero_points() -> None:
     code = quantize(row(2.0, 17.0, 3.0), affine(F16, "code"))
     assert (code.fields["scale"].tolist(), code.fields["zero"].tolist()) == ([[1.0]], [[-2.0]])
     assert code.dequantize().tolist() == [[2.0, 17.0, 3.0]]
+    flat = quantize(row(3.0, 3.0, 3.0), affine(F16, "code"))
+    assert np.abs(flat.dequantize() - 3).max() < 2e-3
     constant = quantize(row(0.3, 0.3), affine(F32, "value"))
     assert constant.dequantize().tolist() == [[np.float32(0.3), np.float32(0.3)]]
 

@@ -228,3 +228,15 @@ def test_versions_and_names() -> None:
     assert set(wootz.__all__) <= set(dir(wootz))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = wootz.nothing
+
+
+def test_a_format_may_be_a_tensors(lib: wootz.Library) -> None:
+    name = lib.formats()[0]
+    by_name, by_tensor = (lib.kernel("dequant", format=f, dtype="f32") for f in (name, lib.format(name)))
+    assert by_name.name == by_tensor.name
+
+
+@pytest.mark.parametrize("wrong", [{"name": 3}, {"format": 3}, {"dtype": np.float32}, {"name": "copy\ud800"}])
+def test_names_are_names(lib: wootz.Library, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="want a name"):
+        lib.kernel(**{"name": "dequant", "format": lib.formats()[0], **wrong})

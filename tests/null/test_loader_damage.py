@@ -95,6 +95,15 @@ def test_paths_out_of_the_folder(tmp_path: Path, name: str) -> None:
         kernel(np.zeros(4, np.float16))
 
 
+@pytest.mark.parametrize("wrong", [{"file": 5}, {"isa": 5}, {"size": "x"}, {"sha256": None}])
+def test_a_files_record_that_is_none(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    folder = tools.Folder(tmp_path / "a")
+    folder.add_all("cpu", [{**folder.file("cpu/kernels.so", tools.image()), **wrong}])
+    kernel = wootz.load(folder.write()).kernel("copy", dtype="f16")
+    with pytest.raises(ArtifactError, match=f"whose {next(iter(wrong))} is"):
+        kernel(np.zeros(4, np.float16))
+
+
 def test_links_inside_and_to_the_folder(tmp_path: Path) -> None:
     folder = tools.Folder(tmp_path / "a")
     record = folder.file("store/blob", tools.image())
@@ -127,6 +136,10 @@ def test_a_binary_that_is_none(tmp_path: Path) -> None:
         ({"grid": [["pow", "n", 2], 1, 1]}, "does not know"),
         ({"grid": ["z", 1, 1]}, "uses 'z'; known are n, sms"),
         ({"grid": [["div", "n", 0], 1, 1]}, "divides by zero"),
+        ({"grid": [1, 1]}, "an entry that cannot be read"),
+        ({"block": "x"}, "an entry that cannot be read"),
+        ({"block": [0, 1, 1]}, "an entry that cannot be read"),
+        ({"symbol": 5}, "an entry that cannot be read"),
     ],
 )
 def test_entries_at_odds_with_the_loader(tmp_path: Path, change: Any, message: str) -> None:

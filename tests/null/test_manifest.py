@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from gen import manifest
-from gen.manifest import Manifest, ManifestError, load
+from gen.manifest import Declared, Manifest, ManifestError, load
 from gen.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ def test_known_kernels(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text(HEAD.replace("copy", "copi") + "  a: {element: e2m1}\n")
     with pytest.raises(ManifestError, match=r"m.yaml:3: kernels.copi: no such kernel; did you mean 'copy'\?"):
-        load(path, known_kernels=("copy", "binary"))
+        load(path, known_kernels=dict.fromkeys(("copy", "binary"), Declared(False, {})))
 
 
 def many_formats(count: int) -> str:

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gen import document
+from gen import document, plan
 from gen.manifest import Manifest, ManifestError, load
 from gen.schema import load_schema
 
@@ -159,7 +159,7 @@ FORMATS = [
         "{element: e2m1, packing: {unit: 6, permutation: [3, 2, 1, 0]}}",
         "multiple of 4",
     ),
-    ("unit too large", "{element: e2m1, packing: {unit: 1025}}", "packing.unit: is 1025, wanted 1 to 1024"),
+    ("unit too large", "{element: e2m1, packing: {unit: 513}}", "packing.unit: is 513, wanted 1 to 512"),
     (
         "planes with a gap",
         "{element: e2m1, packing: {planes: [{take: 1, from: 0}]}}",
@@ -183,12 +183,12 @@ FORMATS = [
     (
         "interleaved block too long",
         "{element: int8, block: 2048, scale: f16, storage: [scale, codes]}",
-        "the unit is 2048 elements, more than 1024",
+        "the unit is 2048 elements, more than 512",
     ),
     (
         "interleaved block of odd bytes too long",
-        "{element: int3, block: 1021, scale: f16, storage: [scale, codes]}",
-        "in 385 bytes repeats at a whole 32-bit word every 4084 elements, more than 1024",
+        "{element: int3, block: 511, scale: f16, storage: [scale, codes]}",
+        "in 194 bytes repeats at a whole 32-bit word every 1022 elements, more than 512",
     ),
     (
         "interleaved tensor scale",
@@ -593,3 +593,30 @@ def test_ten_thousand_problems(tmp_path: Path) -> None:
     found = problems(tmp_path, rows + f"profiles: {{p: {{formats: [{names}]}}}}\n")
     assert len(found) == 10_000
     assert time.perf_counter() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("kernel", "wanted"),
+    [
+        (
+            "binary: {dtypes: [f32], options: {op: [pow]}}",
+            "kernels.binary.options.op[0]: 'pow' is no value of op",
+        ),
+        ("binary: {dtypes: [f32], options: {op: [ad]}}", "did you mean 'add'?"),
+        ("binary: {dtypes: [f32]}", "kernels.binary: the option op is missing"),
+        ("copy: {dtypes: [f32], options: {op: [add]}}", "kernels.copy.options.op: no option of copy"),
+        ("copy: {dtypes: [f32], knobs: {foo: 3}}", "kernels.copy.knobs.foo: copy has no such knob"),
+        ("copy: {dtypes: [f32], formats: all}", "kernels.copy.formats: copy takes no quantised operand"),
+        ("dequant: {dtypes: [f32]}", "kernels.dequant: dequant takes a quantised operand"),
+    ],
+)
+def test_kernels_are_asked_for_what_they_declare(tmp_path: Path, kernel: str, wanted: str) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(
+        "version: 1\ntargets:\n  cpu: {backend: cpu, isa: [baseline], features: [f16]}\n"
+        f"formats:\n  one: {{element: e2m1}}\nkernels:\n  {kernel}\nprofiles:\n  default: {{}}\n"
+    )
+    with pytest.raises(ManifestError) as caught:
+        plan.load(path)
+    assert f"{path}:7: " in str(caught.value)
+    assert wanted in str(caught.value)

@@ -16,7 +16,7 @@ All zero  blocks get scale 0, which decodes to 0 with any element. A power-of-tw
 Levels    above the first: the largest scale below / the largest number of its type; what is below is then
           divided by the number as stored. op divide stores the reciprocal.
 Zeros     are low_block - low * s (value domain) or low - low_block / s (code domain; the block's range is
-          widened to hold 0 when the zero point is an integer), rounded to their type.
+          widened to hold 0 when the zero point would not fit its type), rounded to their type.
 Codes     are the nearest of w / s with the scale as stored: ties to even (codebooks: lower index),
           saturating. Symmetric integers leave the least code out. signed_absmax on integers with no zero
           point takes GGUF's arithmetic instead: float32, the scale before it is rounded, ties up.

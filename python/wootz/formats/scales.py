@@ -199,11 +199,21 @@ def _scale_entries(
     return wanted
 
 
+_WIDEST_ZERO = 2.0**15
+"""A zero point's magnitude that every wide type holds."""
+
+
 def _widened(format: Descriptor, ranges: Ranges) -> Ranges:
-    """With integer zero points in the code domain, 0 must be within the range."""
-    if format.zero is None or format.zero.domain == "value" or format.zero.element.kind != "int":
+    """Ranges that hold 0 where a zero point in the code domain, some -low / s, would not fit its type: for
+    narrow types always, for wide ones where a block is all but constant."""
+    if format.zero is None or format.zero.domain == "value":
         return ranges
-    return Ranges(ranges.peak, np.minimum(ranges.low, 0), np.maximum(ranges.high, 0))
+    low, high, element = np.minimum(ranges.low, 0), np.maximum(ranges.high, 0), format.element
+    if format.zero.element.wide:
+        span = element.high - element.low
+        narrow = (ranges.high - ranges.low) * _WIDEST_ZERO < span * (high - low)
+        low, high = np.where(narrow, low, ranges.low), np.where(narrow, high, ranges.high)
+    return Ranges(ranges.peak, low, high)
 
 
 def _upper_levels(
