@@ -16,8 +16,9 @@ from .provenance import BuildError
 def lock(out: Path) -> Iterator[int]:
     """Hold the folder for this process; gives the lock's descriptor. BuildError where another one holds it.
 
-    The system lets go of the lock when the process ends, however it ends.
-    """
+    The system lets go of the lock when this process ends, however it ends, and with it the programs that it
+    handed the descriptor to. A process that ends in order lets go itself: a compiler that is still dying
+    holds up nobody."""
     provenance.make_folder(out / name.WORK)
     path = out / name.WORK / "lock"
     try:
@@ -37,4 +38,6 @@ def lock(out: Path) -> Iterator[int]:
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield descriptor
     finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # for all that share the descriptor
         os.close(descriptor)
