@@ -137,12 +137,6 @@ def _explain(args: argparse.Namespace) -> int:
 def _verify(argv: Sequence[str]) -> int:
     try:
         module = importlib.import_module("wootz.verify")
-    except OSError as error:
-        if error.filename is not None or sys.stdout is None or error.errno is None:
-            raise
-        print(f"wootz: standard output: {os.strerror(error.errno)}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
     except ModuleNotFoundError as error:
         if error.name not in ("wootz", "wootz.verify", "wootz._core", "numpy"):
             raise
@@ -280,8 +274,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has gone, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    except OSError as error:
-        if error.filename is not None or sys.stdout is None or error.errno is None:
+    except OSError as error:  # of standard output: files of ours come as BuildError
+        if error.filename is not None or error.errno is None:
             raise
         print(f"wootz: standard output: {os.strerror(error.errno)}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

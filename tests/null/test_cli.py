@@ -217,3 +217,13 @@ def test_help_and_version() -> None:
     done = wootz("build", "--help")
     assert done.returncode == 0
     assert "--targets" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_standard_output_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gen", "list", "--targets", "cpu"],
+            cwd=toy.ROOT, env=toy.environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "wootz: standard output: No space left on device\n")
