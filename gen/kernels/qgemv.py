@@ -1,8 +1,8 @@
 """qgemv: y[m, n] = sum over k of x[m, k] * w[n, k], w quantised, for up to 8 rows of activations.
 
-A SIMD group owns `rows` weight rows; its lanes take chunks (16-byte loads) in turn. Each segment's products
-are summed in f32 and scaled once; lanes add up by shuffles. On the CPU a group is one thread, and sums run
-in `lanes` independent columns so that the compiler can use vector instructions."""
+A SIMD group owns `rows` weight rows; its lanes take chunks (see `packed.Steps`) in turn. Each segment's
+products are summed in f32 and scaled once; lanes add up by shuffles. On the CPU a group is one thread, and
+sums run in `lanes` independent columns so that the compiler can use vector instructions."""
 
 from __future__ import annotations
 
@@ -56,6 +56,10 @@ class Operands:
     m: Val
     n: Val
     k: Val
+
+    def x_row(self, b: Builder, m: Val) -> Ref:
+        """Row m of the activations, kept inside the matrix."""
+        return b.at(self.x, b.minimum(m, self.m - 1).cast("u64") * self.k.cast("u64"))
 
 
 def tiles(fmt: Format, target: Target, walk: Steps) -> Iterable[Tile]:
@@ -204,10 +208,9 @@ class Direct:
     walk: Steps
 
     def read(self, m: Val, chunk: Val, offset: Val, into: Ref) -> None:
-        """into[0:vector] = x[m, chunk * walk.chunk + offset ...], 0 past the end; m is kept inside the
-        matrix."""
+        """into[0:vector] = x[m, chunk * walk.chunk + offset ...], 0 past the end."""
         b, o = self.b, self.o
-        line = b.at(o.x, b.minimum(m, o.m - 1).cast("u64") * o.k.cast("u64"))
+        line = o.x_row(b, m)
         load_ragged(b, line, chunk * self.walk.chunk + offset, o.k, self.dtype, into, self.walk.vector)
 
 
@@ -248,7 +251,7 @@ class Staged:
         vector = b.local("vector", "f32", walk.vector)
         stride = b.simd * self.tile.groups * walk.vector
         with b.loop(0, self.tile.m) as m:
-            line = b.at(o.x, b.minimum(m, o.m - 1).cast("u64") * o.k.cast("u64"))
+            line = o.x_row(b, m)
             with b.loop(b.thread() * walk.vector, self._row, stride) as at:
                 load_ragged(b, line, first * walk.chunk + at, o.k, self.dtype, vector, walk.vector)
                 for i in range(0, walk.vector, self._quad):

@@ -10,13 +10,7 @@ import pytest
 from gen import passes
 from gen.dsl import Builder, DslError
 from gen.ir import Block, For, Value, fold, is_const, walk
-from gen.target import Target
-
-GPU = Target("t", "cuda", simd=32, max_threads=64, shared_bytes=256)
-
-
-def builder(threads: int = 32) -> Builder:
-    return Builder("k", threads, GPU.simd)
+from tests.null.programs import GPU, builder, staged
 
 
 # ------------------------------------------------------------ the DSL
@@ -177,17 +171,6 @@ def test_dead_code_goes() -> None:
     # What only its own update reads is not seen to be dead.
     assert (kept.count("For"), {r.name for r in b.function.refs}) == (1, {"live", "counter"})
     assert kept.count("store") == 2
-
-
-def staged(b: Builder) -> None:
-    """Barriers and shuffles where a whole block or group agrees: on constants, blocks, arguments, groups."""
-    x, n, s = b.buffer("x", "f32"), b.scalar("n"), b.shared("s", "f32", 8)
-    with b.loop(b.block(), n, b.grid()) as i, b.when(b.load(x, i) > 0.0):
-        b.barrier()
-    with b.when((b.thread() // 32).eq(1)):
-        b.lane_sum(b.load(s, b.thread() % 8))
-    with b.loop(b.thread() // 64, 4):
-        b.lane_sum(b.thread().cast("f32"))
 
 
 def test_passes_are_idempotent_and_keep_effects() -> None:

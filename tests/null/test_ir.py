@@ -15,13 +15,9 @@ from gen.dsl import Builder, Val
 from gen.ir import OPS, For, If, Op, Ref, Value
 from gen.target import Target
 from gen.verify import VerifyError
+from tests.null.programs import GPU, builder, staged
 
-GPU = Target("t", "cuda", simd=32, max_threads=64, shared_bytes=256)
 Build = Callable[[Builder], None]
-
-
-def builder(threads: int = 32) -> Builder:
-    return Builder("k", threads, GPU.simd)
 
 
 def raw(op: str, dtype: str = "", *args: Val, ref: Ref | None = None, width: int = 1, **attrs: Any) -> Value:
@@ -287,20 +283,9 @@ def test_every_rule_has_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not missed, f"no program breaks the rules at these lines of gen/verify.py: {missed}"
 
 
-def _staged(b: Builder) -> None:
-    """Barriers and shuffles where a whole block or group agrees: on constants, blocks, arguments, groups."""
-    x, n, s = b.buffer("x", "f32"), b.scalar("n"), b.shared("s", "f32", 8)
-    with b.loop(b.block(), n, b.grid()) as i, b.when(b.load(x, i) > 0.0):
-        b.barrier()
-    with b.when((b.thread() // 32).eq(1)):
-        b.lane_sum(b.load(s, b.thread() % 8))
-    with b.loop(b.thread() // 64, 4):
-        b.lane_sum(b.thread().cast("f32"))
-
-
 def test_uniform_control_flow_is_accepted() -> None:
     b = builder(64)
-    _staged(b)
+    staged(b)
     assert verify.verify(b.function, GPU) is b.function
 
 
