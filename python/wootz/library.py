@@ -85,7 +85,7 @@ class Library:
         format = format.name if isinstance(format, Descriptor) else format
         for what, given in (("name", name), ("format", format or ""), ("dtype", dtype)):
             if not isinstance(given, str) or not given.isprintable():
-                raise ArgumentError(f'{what} is {given!r}; want a name, as "qgemv", "int4", "f32"')
+                raise ArgumentError(f"{what} is {given!r}; want a name, a text")
         record = self.index.find("kernels", name)
         if record is None:
             raise NoKernelError(f"no kernel {name!r} in {self.path}{near(name, self.kernels())}")
