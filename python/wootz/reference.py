@@ -1,51 +1,38 @@
-"""What every kernel should give, in float64, and how far from it a correct kernel may be.
+"""Numbers in a kernel's dtypes, and how far from the float64 value of a reference a result may be.
 
-Errors are bounded element by element by
+What each kernel should give is in `checks/`, one file a kernel; a bound there is
     u * |y| + c * 2^-24 * M + u * tiny
-with u the output dtype's unit roundoff (the one rounding at the end) and tiny its least normal number, M the
-magnitude that the kernel's own float32 roundings scale with, and c how many of them there are:
-
-copy, min, max   bit for bit; NaN propagates, as in numpy.minimum.
-add, sub, mul    M = |y|, c = 0 for float32 output (one correctly rounded operation), 1 for f16 and bf16,
-                 which are rounded twice.
-div              M = |y|, c = 4: 2.5 ulp, which every backend's float32 division keeps.
-dequant          M = |y|, c = 2 (1 ulp) where scale levels or a zero point are combined, and no error at all
-                 before the output's rounding for one scale alone: the reference is the contract's own float32
-                 order, not float64.
-qgemv            M = sum |w||x|, c = 4 + levels + sqrt(K): decode and scaling, and float32 sums of K terms.
-                 Errors of a sum add up as a random walk (Higham and Mary, "A new approach to probabilistic
-                 rounding error analysis", SISC 2019); the worst case, K, would hide a float16 accumulator.
+element by element, with u the output dtype's unit roundoff (the one rounding at the end) and tiny its least
+normal number, M the magnitude that the kernel's own float32 roundings scale with, and c how many of them
+there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import ArgumentError, DtypeError
-from .formats import Descriptor, QuantizedTensor, decode, decode_exact
+from .errors import DtypeError
 from .formats.bits import from_bf16, to_bf16
 
 U32 = 2.0**-24
-# dtype -> unit roundoff, least normal number, NumPy storage (bf16: raw bits)
+# dtype -> unit roundoff, least normal number, NumPy storage (bf16, e4m3, e5m2: raw bits). Integers are exact.
 DTYPES: dict[str, tuple[float, float, Any]] = {
     "f16": (2.0**-11, 2.0**-14, np.float16),
     "bf16": (2.0**-8, 2.0**-126, np.uint16),
     "f32": (U32, 2.0**-126, np.float32),
+    "e4m3": (2.0**-4, 2.0**-6, np.uint8),
+    "e5m2": (2.0**-3, 2.0**-14, np.uint8),
+    "i8": (0.0, 1.0, np.int8),
+    "u8": (0.0, 1.0, np.uint8),
+    "i32": (0.0, 1.0, np.int32),
+    "u32": (0.0, 1.0, np.uint32),
 }
-BINARY: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "min": np.minimum,
-    "max": np.maximum,
-}
-KERNELS = ("copy", "binary", "dequant", "qgemv")
+_BYTE_FLOATS = {"e4m3": (4, 3, False), "e5m2": (5, 2, True)}  # exponent bits, mantissa bits, has infinities
 
 
 def round_to(x: NDArray[np.float64], dtype: str) -> NDArray[Any]:
@@ -56,11 +43,29 @@ def round_to(x: NDArray[np.float64], dtype: str) -> NDArray[Any]:
 
 
 def to_double(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    """An f16, f32, raw bf16 or ml_dtypes bfloat16 array -> float64, exact."""
+    """An array of storage elements (or of ml_dtypes' types) -> float64, exact."""
     _dtype(dtype)
+    if dtype in _BYTE_FLOATS:
+        return _byte_values(dtype)[np.ascontiguousarray(array).view(np.uint8)]
     if dtype == "bf16":
         return from_bf16(np.ascontiguousarray(array).view(np.uint16)).astype(np.float64)
     return array.astype(np.float64)
+
+
+@cache
+def _byte_values(dtype: str) -> NDArray[np.float64]:
+    """The number of each code: OCP's 8-bit floats, E4M3 without infinities, E5M2 as in IEEE 754."""
+    exponent_bits, mantissa_bits, infinities = _BYTE_FLOATS[dtype]
+    codes = np.arange(256)
+    mantissa, exponent = codes % (1 << mantissa_bits), (codes >> mantissa_bits) % (1 << exponent_bits)
+    bias, top = (1 << (exponent_bits - 1)) - 1, (1 << exponent_bits) - 1
+    fraction = mantissa / (1 << mantissa_bits) + (exponent > 0)
+    value = fraction * 2.0 ** (np.maximum(exponent, 1) - bias)
+    if infinities:
+        value = np.where(exponent == top, np.where(mantissa == 0, np.inf, np.nan), value)
+    else:
+        value = np.where(codes % 128 == 127, np.nan, value)
+    return np.where(codes < 128, value, -value)
 
 
 def _dtype(dtype: str) -> tuple[float, float, Any]:
@@ -77,82 +82,13 @@ class Expected:
     bound: NDArray[np.float64]
 
 
-def copy(x: NDArray[Any], dtype: str) -> Expected:
-    """y = x."""
-    value = to_double(x, dtype)
-    return Expected(value, np.zeros_like(value))
-
-
-def binary(op: str, a: NDArray[Any], b: NDArray[Any], dtype: str) -> Expected:
-    """y = a op b, elementwise; op one of add, sub, mul, div, min, max. ArgumentError for any other."""
-    if op not in BINARY:
-        raise ArgumentError(f"op: wanted one of {', '.join(BINARY)}; got {op!r}")
-    with np.errstate(all="ignore"):
-        value: NDArray[np.float64] = BINARY[op](to_double(a, dtype), to_double(b, dtype))
-    if op in ("min", "max"):
-        return Expected(value, np.zeros_like(value))
-    roundings = 4.0 if op == "div" else 0.0 if dtype == "f32" else 1.0
-    return Expected(value, _bound(value, dtype, roundings, np.abs(value)))
-
-
-def dequant(q: QuantizedTensor, dtype: str) -> Expected:
-    """y[n, k] = the number that w[n, k] stands for."""
-    value = decode(q).astype(np.float64)
-    extra = 2.0 if len(q.format.scales) > 1 or q.format.zero else 0.0
-    if dtype == "f32" and not extra:
-        return Expected(value, np.zeros_like(value))
-    magnitude = np.abs(value)
-    if q.format.zero is not None and q.format.zero.domain == "value" and len(q.format.scales) > 1:
-        magnitude = magnitude + 2 * np.abs(_zeros(q))  # s is rounded before v * s and z cancel
-    bound = _bound(value, dtype, extra, magnitude)
-    return Expected(value, bound if dtype != "f32" else extra * U32 * magnitude + U32 * 2.0**-126)
-
-
-def qgemv(x: NDArray[Any], q: QuantizedTensor, dtype: str) -> Expected:
-    """y[m, n] = sum over k of x[m, k] * w[n, k]."""
-    activations, weights = to_double(x, dtype), decode_exact(q)
-    with np.errstate(all="ignore"):
-        value = activations @ weights.T
-        magnitude = np.abs(activations) @ np.abs(weights).T
-    return Expected(value, _bound(value, dtype, qgemv_roundings(q.format, q.shape[1]), magnitude))
-
-
-def qgemv_roundings(format: Descriptor, k: int) -> float:
-    """c of a sum over k, in float32 unit roundoffs of sum |w||x|."""
-    return 4.0 + len(format.scales) + float(np.sqrt(k))
-
-
-def _zeros(q: QuantizedTensor) -> NDArray[np.float64]:
-    from .formats.dequantize import expand, zero_values
-    from .formats.tensor import side_entries
-
-    zero = zero_values(q.format, side_entries(q))
-    if zero is None:
-        return np.zeros(q.shape)
-    return expand(zero.astype(np.float64), q.format.block, q.shape, 0, q.shape[0])
-
-
-def _bound(
+def bound(
     value: NDArray[np.float64], dtype: str, roundings: float, magnitude: NDArray[np.float64]
 ) -> NDArray[np.float64]:
+    """The bound of the module's docstring; `roundings` is c."""
     unit, tiny, _ = _dtype(dtype)
     with np.errstate(all="ignore"):
         return unit * np.abs(value) + roundings * U32 * magnitude + unit * tiny
-
-
-def expect(kernel: str, options: dict[str, str], operands: dict[str, Any], dtype: str) -> Expected:
-    """The reference of a kernel by name; operands by their names in the index. ArgumentError for an unknown
-    kernel.
-    """
-    if kernel == "copy":
-        return copy(operands["x"], dtype)
-    if kernel == "binary":
-        return binary(options["op"], operands["a"], operands["b"], dtype)
-    if kernel == "dequant":
-        return dequant(operands["w"], dtype)
-    if kernel == "qgemv":
-        return qgemv(operands["x"], operands["w"], dtype)
-    raise ArgumentError(f"kernel: wanted one of {', '.join(KERNELS)}; got {kernel!r}, which has no reference")
 
 
 @dataclass(frozen=True)

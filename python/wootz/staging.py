@@ -35,15 +35,19 @@ class Memory:
     output: Callable[[tuple[int, ...], str], Output]
 
 
-def _bfloat16() -> Any:
-    try:
-        return importlib.import_module("ml_dtypes").bfloat16
-    except ImportError:
-        raise DtypeError("NumPy has no bfloat16: install ml_dtypes to verify bf16 kernels") from None
+_NAMES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+"""Types that NumPy lacks, as ml_dtypes calls them."""
 
 
 def _named(raw: NDArray[Any], dtype: str) -> NDArray[Any]:
-    return raw.view(_bfloat16()) if dtype == "bf16" else raw
+    if dtype not in _NAMES:
+        return raw
+    try:
+        named = getattr(importlib.import_module("ml_dtypes"), _NAMES[dtype])
+    except ImportError:
+        message = f"NumPy has no {_NAMES[dtype]}: install ml_dtypes to verify {dtype} kernels"
+        raise DtypeError(message) from None
+    return raw.view(named)
 
 
 def _poisoned(shape: tuple[int, ...], dtype: str, guard: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
@@ -67,7 +71,9 @@ def _cpu() -> Memory:
 
 
 def _torch(torch: Any, device: str) -> Memory:
-    kinds = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+    names = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "i8": "int8", "i32": "int32"}
+    names |= {"u8": "uint8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+    kinds = {dtype: getattr(torch, name) for dtype, name in names.items() if hasattr(torch, name)}
 
     def put(raw: NDArray[Any], dtype: str) -> Any:
         data = torch.from_numpy(np.ascontiguousarray(raw).view(np.uint8).reshape(-1)).to(device)

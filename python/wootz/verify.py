@@ -20,39 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from . import reference
+from . import checks, reference
 from .errors import ArgumentError, WootzError
 from .formats import Descriptor
-from .formats.sample import random_tensor
-from .reference import Comparison, Expected
+from .reference import Comparison
 from .select import Device, rank
 from .staging import Memory, memory
-
-# ------------------------------------------------------------ shapes
-LARGE = ((1, 40, 9256), (1, 9001, 104), (5, 4700, 72), (8, 37, 2072))
-"""(m, n, k) at which a GPU block stages activations more than once, or walks more than one group of rows."""
-
-
-def shapes(kernel: str, format: Descriptor | None) -> list[dict[str, int]]:
-    """Sizes to run a kernel at: one element, less than a block, ragged ends in every axis, whole chunks and
-    one more.
-    """
-    if format is None:
-        return [{"n": n} for n in (1, 7, 64, 255, 1031, 10007)]
-    layout = format.layout
-    chunk = layout.chunk * layout.unit
-    block = min(format.block[1] or 64, 1024)
-    rows = min(format.block[0] or 1, 160)
-    ks = [1, 7, block, block + 3, chunk, 2 * chunk + 5, 3 * max(chunk, block) + 8]
-    if kernel == "dequant":
-        ns = [1, 3, 2, rows + 2, 1, 5, 33]
-        return [{"n": n, "k": k} for n, k in zip(ns, ks, strict=True)] + [{"n": 301, "k": 4 * chunk}]
-    ms, ns = [1, 1, 2, 3, 4, 8, 1], [1, 3, 2, rows + 2, 17, 5, 1]
-    some = [{"m": m, "n": n, "k": k} for m, n, k in zip(ms, ns, ks, strict=True)]
-    some += [{"m": m, "n": m + 9, "k": 2 * block + 1} for m in (5, 6, 7, 8)]
-    return some + [{"m": m, "n": n, "k": k} for m, n, k in LARGE]
 
 
 # ------------------------------------------------------------ one cell
@@ -83,62 +57,57 @@ class Row:
         return record | ({"message": self.message} if self.message else {})
 
 
-def _activations(
-    shape: tuple[int, ...], dtype: str, rng: np.random.Generator, specials: bool
-) -> NDArray[Any]:
-    x = rng.standard_normal(shape) * (2.0 ** rng.uniform(-4, 4, shape) if specials else 1.0)
-    if specials:
-        odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-24, -(2.0**-140), 65504.0])
-        x = np.where(rng.random(shape) < 0.25, rng.choice(odd, shape), x)
-    return reference.round_to(x, dtype)
-
-
-def _operands(
-    kernel: str, format: Descriptor | None, size: Mapping[str, int], dtype: str, rng: np.random.Generator
-) -> dict[str, Any]:
-    if kernel == "copy":
-        return {"x": _activations((size["n"],), dtype, rng, True)}
-    if kernel == "binary":
-        return {name: _activations((size["n"],), dtype, rng, True) for name in ("a", "b")}
-    if format is None:
-        raise ArgumentError(
-            f"kernel: wanted one of {', '.join(reference.KERNELS)}; got {kernel!r}, with no format"
-        )
-    w = random_tensor(format, (size["n"], size["k"]), rng, specials=kernel == "dequant")
-    if kernel == "dequant":
-        return {"w": w}
-    return {"x": _activations((size["m"], size["k"]), dtype, rng, False), "w": w}
+def _there(value: Any, dtype: str, where: Memory) -> Any:
+    """A value of a check where the kernel runs: tensors field by field, numbers and names as they are."""
+    if hasattr(value, "fields"):
+        return value.map(lambda a: where.put(a, _SHORT[a.dtype.name]))
+    return where.put(value, dtype) if isinstance(value, np.ndarray) else value
 
 
 def _run_once(
-    call: Callable[..., Any], cell: Mapping[str, Any], operands: Mapping[str, Any], where: Memory
+    call: Callable[..., Any],
+    cell: Mapping[str, Any],
+    signature: Mapping[str, Any],
+    values: Mapping[str, Any],
+    where: Memory,
 ) -> tuple[Comparison, str]:
-    dtype, kernel = cell["dtype"], cell["kernel"]
-    expected: Expected = reference.expect(kernel, cell.get("options") or {}, dict(operands), dtype)
+    kernel, options = cell["kernel"], cell.get("options") or {}
+    types = operand_dtypes(signature, cell)
+    expected = checks.expect(kernel, options, values, cell["dtype"])
+    dtype = types[signature["output"]["name"]]
     out = where.output(expected.value.shape, dtype)
-    there = [
-        value.map(lambda a: _field_there(a, where)) if hasattr(value, "fields") else where.put(value, dtype)
-        for value in operands.values()
-    ]
-    call(*there, out=out.array)
+    there = {name: _there(value, types.get(name, ""), where) for name, value in values.items()}
+    required = [o["name"] for o in signature["operands"] if not o.get("optional")]
+    positional = [there.pop(name) for name in required]
+    call(*positional, **there, out=out.array)
     actual, whole = out.read()
     result = reference.compare(actual, expected, dtype)
     if not whole:
         return Comparison(float("inf"), 0.0, False), "wrote outside its output"
-    if kernel == "copy" and actual.tobytes() != operands["x"].tobytes():
+    if kernel == "copy" and actual.tobytes() != values["x"].tobytes():
         return Comparison(result.error, 0.0, False), "not a copy bit for bit"
     return result, "" if result.passed else "outside the tolerance"
 
 
-_SHORT = {"uint8": "u8", "uint16": "u16", "float16": "f16", "float32": "f32"}
+def operand_dtypes(signature: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, str]:
+    """The element type of every array operand and of the output, from the records of kernel and cell."""
+    own = cell.get("types") or {}
+    each = [*signature["operands"], signature["output"]]
+    return {o["name"]: own.get(o["name"]) or o.get("dtype") or cell["dtype"] for o in each}
 
 
-def _field_there(a: NDArray[Any], where: Memory) -> Any:
-    return where.put(a, _SHORT[a.dtype.name])
+_SHORT = {
+    "uint8": "u8", "int8": "i8", "uint16": "u16", "float16": "f16", "float32": "f32", "int32": "i32",
+    "uint32": "u32",
+}  # fmt: skip
 
 
 def check_cell(
-    call: Callable[..., Any], cell: Mapping[str, Any], format: Descriptor | None, where: Memory
+    call: Callable[..., Any],
+    cell: Mapping[str, Any],
+    signature: Mapping[str, Any],
+    format: Descriptor | None,
+    where: Memory,
 ) -> Row:
     """Run one kernel at all its shapes. An exception that the call raises is a failure with its text, not
     an end.
@@ -147,10 +116,11 @@ def check_cell(
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
     worst, message, count = Comparison(0.0, 0.0, True), "", 0
     try:
-        for i, size in enumerate(shapes(cell["kernel"], format)):
+        check = checks.check(cell["kernel"])
+        for i, size in enumerate(check.shapes(format)):
             rng = np.random.default_rng([seed, i])
-            operands = _operands(cell["kernel"], format, size, cell["dtype"], rng)
-            result, why = _run_once(call, cell, operands, where)
+            values = check.operands(format, size, cell["dtype"], cell.get("options") or {}, rng)
+            result, why = _run_once(call, cell, signature, values, where)
             if why and not message:
                 message = f"{why} at {', '.join(f'{name} = {value}' for name, value in size.items())}"
             worst, count = worst.worst(result), count + 1
@@ -177,7 +147,7 @@ def verify(
         name = cell.get("format") if cell.get("format") not in (None, "", "-") else None
         format = lib.format(name) if name else None
         call = lib.kernel(cell["kernel"], name, cell["dtype"], device, **(cell.get("options") or {}))
-        yield check_cell(call, cell, format, where)
+        yield check_cell(call, cell, lib.index.find("kernels", cell["kernel"]), format, where)
 
 
 def cells_for(lib: Any, device: str) -> list[dict[str, Any]]:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import Size, arguments, operands, sizes
+from inputs import Size, arguments, sizes
 from lanes import ORDERS, CompileError, Entry, ExecutionError, Program, evaluate, poisoned
-from wootz import reference
+from wootz import checks, reference
 from wootz.formats import Descriptor
 from wootz.reference import Comparison
 
@@ -172,8 +172,9 @@ class Cell:
     def compare(self, program: Program, size: Size, orders: Sequence[int], seed: Sequence[int]) -> Comparison:
         """Run at one size in each order. Wrong, ExecutionError."""
         rng = np.random.default_rng(seed)
-        given = operands(self.kernel, self.format, size, self.dtype, rng)
-        expected = reference.expect(self.kernel["key"], dict(self.options), given, self.dtype)
+        options = dict(self.options)
+        given = checks.check(self.kernel["key"]).operands(self.format, size, self.dtype, options, rng)
+        expected = checks.expect(self.kernel["key"], options, given, self.dtype)
         name = self.kernel["output"]["name"]
         blank = poisoned(expected.value.shape, reference.DTYPES[self.dtype][2])
         values = arguments(given, size, (name, blank))

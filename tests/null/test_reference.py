@@ -11,15 +11,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from wootz import reference, verify
+from wootz import checks, verify
+from wootz.checks import binary, copy, expect
 from wootz.errors import ArgumentError, ArtifactError, DtypeError
 from wootz.formats import Descriptor, quantize
-from wootz.reference import Comparison, compare, expect, round_to, to_double
+from wootz.reference import Comparison, compare, round_to, to_double
 
-from gen import manifest
+from gen import emit, manifest
 from tests.null.format_cases import E2M1, E4M3, E8M0, F32, format_of
 
-FORMATS = manifest.load(Path(__file__).parents[2] / "kernels.yaml").formats
+MANIFEST = manifest.load(Path(__file__).parents[2] / "kernels.yaml")
+FORMATS = MANIFEST.formats
 DTYPES = ("f16", "bf16", "f32")
 STORED = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32)}
 
@@ -36,16 +38,16 @@ def test_rounding_to_a_dtype_and_back(dtype: str) -> None:
 def test_minimum_and_maximum_propagate_nan() -> None:
     a, b = np.float32([1, np.nan, 2]), np.float32([np.nan, 1, 3])
     for op, last in (("min", 2.0), ("max", 3.0)):
-        value = reference.binary(op, a, b, "f32").value
+        value = binary.expect({"a": a, "b": b}, "f32", {"op": op}).value
         np.testing.assert_array_equal(value, [np.nan, np.nan, last])
 
 
 def test_unknown_names_are_refused() -> None:
     one = np.float32([1])
     with pytest.raises(ArgumentError, match="op: wanted one of add"):
-        reference.binary("pow", one, one, "f32")
+        binary.expect({"a": one, "b": one}, "f32", {"op": "pow"})
     with pytest.raises(ArgumentError, match="no reference"):
-        expect("gemm", {}, {"x": one}, "f32")
+        expect("unknown", {}, {"x": one}, "f32")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -111,19 +113,19 @@ def test_truncation_is_seen_where_rounding_was_meant(dtype: str) -> None:
 
 def test_division_may_be_off_by_two_and_a_half_ulp_and_no_more() -> None:
     a, b = np.float32([1.0]), np.float32([3.0])
-    expected = reference.binary("div", a, b, "f32")
+    expected = binary.expect({"a": a, "b": b}, "f32", {"op": "div"})
     near = a / b
     for steps, passed in ((0, True), (2, True), (4, False)):
         moved = (near.view(np.uint32) + np.uint32(steps)).view(np.float32)
         assert compare(moved, expected, "f32").passed is passed
-    add = reference.binary("add", a, b, "f32")
+    add = binary.expect({"a": a, "b": b}, "f32", {"op": "add"})
     assert not compare(np.nextafter(np.float32([4.0]), np.float32(9)), add, "f32").passed
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 0.0])
 def test_special_numbers_must_be_where_they_are_expected(wrong: float) -> None:
     x = np.float32([np.nan, np.inf, -np.inf, 0.0, 1.0])
-    expected = reference.copy(x, "f32")
+    expected = copy.expect({"x": x}, "f32", {})
     assert compare(x, expected, "f32").passed
     for i in range(5):
         y = x.copy()
@@ -134,14 +136,14 @@ def test_special_numbers_must_be_where_they_are_expected(wrong: float) -> None:
 
 def test_overflow_of_the_output_is_expected() -> None:
     a = np.float16([60000, -60000, 300])
-    expected = reference.binary("mul", a, a, "f16")
+    expected = binary.expect({"a": a, "b": a}, "f16", {"op": "mul"})
     assert compare(np.float16([np.inf, np.inf, np.inf]), expected, "f16").passed
     assert not compare(np.float16([np.inf, 65504, np.inf]), expected, "f16").passed
 
 
 def test_a_wrong_shape_fails() -> None:
     x = np.float32([1, 2])
-    assert not compare(x[:1], reference.copy(x, "f32"), "f32").passed
+    assert not compare(x[:1], copy.expect({"x": x}, "f32", {}), "f32").passed
 
 
 # ------------------------------------------------------------ wootz verify
@@ -156,7 +158,7 @@ def numpy_kernel(kernel: str, options: dict[str, str], dtype: str) -> Callable[.
         if kernel == "copy":
             out[...] = operands[0]
         elif kernel == "binary":
-            out[...] = reference.BINARY[options["op"]](*map(widen, operands)).astype(STORED[dtype])
+            out[...] = binary.OPERATIONS[options["op"]](*map(widen, operands)).astype(STORED[dtype])
         elif kernel == "dequant":
             out[...] = operands[0].dequantize().astype(STORED[dtype])
         else:
@@ -164,6 +166,10 @@ def numpy_kernel(kernel: str, options: dict[str, str], dtype: str) -> Callable[.
         return out
 
     return call
+
+
+def kernel_record(section: str, key: str) -> dict[str, Any]:
+    return emit.kernel_record(MANIFEST.kernels[key])
 
 
 class FakeLibrary:
@@ -174,7 +180,9 @@ class FakeLibrary:
             {"key": "cpu", "backend": "cpu"},
             {"key": "sm_80", "backend": "cuda", "capability": [8, 0], "suffix": ""},
         )
-        self.index = SimpleNamespace(header={"generator": "0.0", "compilers": {"c++": "none"}})
+        self.index = SimpleNamespace(
+            header={"generator": "0.0", "compilers": {"c++": "none"}}, find=kernel_record
+        )
         self._keys, self._wrap = keys, wrap
 
     def cells(self) -> list[dict[str, Any]]:
@@ -200,7 +208,7 @@ ALL = [
     *(
         f"{kernel}/-/{dtype}/cpu"
         for dtype in DTYPES
-        for kernel in ("copy", *(f"binary.{op}" for op in reference.BINARY))
+        for kernel in ("copy", *(f"binary.{op}" for op in binary.OPERATIONS))
     ),
     *(f"dequant/{name}/{dtype}/cpu" for dtype in DTYPES for name in FORMATS),
     *(f"qgemv/{name}/{dtype}/cpu" for dtype, name in zip(DTYPES * 9, FORMATS, strict=False)),
@@ -301,7 +309,7 @@ def test_outputs_arrive_poisoned_and_data_is_the_same_every_time() -> None:
 
 def test_shapes_are_ragged_in_every_axis() -> None:
     format = Descriptor.parse(format_of(E4M3, (128, 128), (F32, "absmax")))
-    sizes = verify.shapes("qgemv", format)
+    sizes = checks.check("qgemv").shapes(format)
     assert {size["m"] for size in sizes} == set(range(1, 9))
     assert any(size["k"] % 128 for size in sizes)
     assert any(size["k"] % 8 for size in sizes)
@@ -378,3 +386,9 @@ def test_a_broken_library_has_status_two(library: Any, capsys: Any) -> None:
     library(ArtifactError("no index.json"))
     assert verify.main([]) == 2
     assert "no index.json" in capsys.readouterr().err
+
+
+def test_the_numbers_of_byte_floats_are_ml_dtypes() -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    for dtype, theirs in (("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)):
+        np.testing.assert_array_equal(to_double(codes, dtype), codes.view(theirs).astype(float))

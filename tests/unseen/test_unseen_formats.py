@@ -21,7 +21,7 @@ import pytest
 import wootz
 import yaml
 from numpy.typing import NDArray
-from wootz import reference
+from wootz import checks, reference
 from wootz.formats.sample import random_tensor
 
 from gen import plan
@@ -178,7 +178,7 @@ def tensors(fmt: Any, name: str) -> Iterator[wootz.QuantizedTensor]:
 
 
 def check(kernel: Any, name: str, operands: dict[str, Any], dtype: str) -> None:
-    expected = reference.expect(name, {}, operands, dtype)
+    expected = checks.expect(name, {}, operands, dtype)
     given = [
         a.view(ml_dtypes.bfloat16) if getattr(a, "dtype", "") == np.uint16 else a for a in operands.values()
     ]

@@ -20,7 +20,7 @@ ARTIFACTS = "wootz/artifacts/"
 
 USE = """
 import sys, numpy as np, wootz
-from wootz import reference
+from wootz import checks, reference
 lib = wootz.load()
 rng = np.random.default_rng(0)
 for name in lib.formats()[:: max(1, len(lib.formats()) // 6)]:
@@ -28,7 +28,7 @@ for name in lib.formats()[:: max(1, len(lib.formats()) // 6)]:
     for m in (1, 3):
         x = rng.standard_normal((m, 200)).astype(np.float32)
         y = lib.kernel("qgemv", format=name, dtype="f32", device="cpu")(x, q)
-        assert reference.compare(y, reference.qgemv(x, q, "f32"), "f32").passed, name
+        assert reference.compare(y, checks.expect("qgemv", {}, {"x": x, "w": q}, "f32"), "f32").passed, name
 print(wootz.__file__)
 """
 """Multiplies with the prebuilt kernel, checks against the reference, prints where the package lies."""
