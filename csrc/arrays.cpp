@@ -18,13 +18,14 @@ namespace {
     throw Error(kind, name + " " + what);
 }
 
-// An element type by its kind, as NumPy writes it (bfloat: 'E'), and its size in bits.
+// An element type by its kind, as NumPy writes it (bfloat: 'E', 8-bit floats: '4' and '5' by their exponent
+// bits), and its size in bits.
 struct Dtype {
     char kind;
     unsigned bits;
     const char* name;
 };
-constexpr std::array<Dtype, 13> kDtypes{{{'f', 16, "f16"},
+constexpr std::array<Dtype, 15> kDtypes{{{'f', 16, "f16"},
                                          {'E', 16, "bf16"},
                                          {'f', 32, "f32"},
                                          {'f', 64, "f64"},
@@ -36,12 +37,22 @@ constexpr std::array<Dtype, 13> kDtypes{{{'f', 16, "f16"},
                                          {'u', 16, "u16"},
                                          {'u', 32, "u32"},
                                          {'u', 64, "u64"},
-                                         {'b', 8, "bool"}}};
+                                         {'b', 8, "bool"},
+                                         {'4', 8, "e4m3"},
+                                         {'5', 8, "e5m2"}}};
 
 const Dtype* find_dtype(char kind, unsigned bits) {
     for (const Dtype& dtype : kDtypes) {
         if (dtype.kind == kind && dtype.bits == bits) return &dtype;
     }
+    return nullptr;
+}
+
+// The types that have the same name in ml_dtypes and in torch, and in NumPy no code.
+const Dtype* find_spelling(const std::string& spelling) {
+    if (spelling == "bfloat16") return find_dtype('E', 16);
+    if (spelling == "float8_e4m3fn") return find_dtype('4', 8);
+    if (spelling == "float8_e5m2") return find_dtype('5', 8);
     return nullptr;
 }
 
@@ -104,8 +115,8 @@ const Dtype& numpy_dtype(const py::dtype& dtype, const std::string& name) {
     const auto bits = static_cast<unsigned>(dtype.itemsize() * 8);
     if (const Dtype* known = find_dtype(dtype.kind(), bits)) return *known;
     const auto spelling = py::cast<std::string>(py::str(dtype.attr("name")));
-    if (spelling == "bfloat16")
-        return *find_dtype('E', 16);  // ml_dtypes; it has no code in the buffer protocol
+    if (const Dtype* narrow = find_spelling(spelling))
+        return *narrow;  // ml_dtypes; they have no code in the buffer protocol
     refuse_dtype(name, spelling);
 }
 
@@ -129,7 +140,8 @@ struct DlpackCode {
     const char* name;
     char kind;  // as in kDtypes; 0: not taken
 };
-// By DLDataTypeCode; later codes are the 8-bit and narrower floats.
+// By DLDataTypeCode; the codes from 7 on are the 8-bit and narrower floats, of which two are taken.
+constexpr std::uint8_t kDlpackE4m3 = 10, kDlpackE5m2 = 12;
 constexpr std::array<DlpackCode, 7> kDlpackCodes{{{"int", 'i'},
                                                   {"uint", 'u'},
                                                   {"float", 'f'},
@@ -140,7 +152,8 @@ constexpr std::array<DlpackCode, 7> kDlpackCodes{{{"int", 'i'},
 
 const Dtype& dlpack_dtype(const dlpack::DataType& type, const std::string& name) {
     const bool listed = type.code < kDlpackCodes.size();
-    const DlpackCode code = listed ? kDlpackCodes[type.code] : DlpackCode{"narrow float", 0};
+    const char narrow = type.code == kDlpackE4m3 ? '4' : type.code == kDlpackE5m2 ? '5' : '\0';
+    const DlpackCode code = listed ? kDlpackCodes[type.code] : DlpackCode{"narrow float", narrow};
     const Dtype* known = type.lanes == 1 ? find_dtype(code.kind, type.bits) : nullptr;
     if (known != nullptr) return *known;
     std::string spelling = code.name + std::to_string(type.bits);
@@ -216,14 +229,39 @@ py::object export_capsule(const py::object& array, const std::string& name, bool
     return ask(name, "__dlpack__", [&] { return method(**arguments); });
 }
 
+// The 8-bit float that the elements are, by the array's own dtype; null for any other.
+const Dtype* byte_float(const py::object& array) {
+    const auto spelling = py::cast<std::string>(py::str(py::getattr(array, "dtype", py::none())));
+    const Dtype* found = find_spelling(spelling.substr(spelling.rfind('.') + 1));
+    return found != nullptr && found->bits == 8 ? found : nullptr;
+}
+
+// The same memory as bytes: torch exports no 8-bit floats in many of its versions.
+py::object as_bytes(const py::object& array, const std::string& name) {
+    return ask(name, "view(uint8)", [&] {
+        const auto library = py::cast<std::string>(py::type::of(array).attr("__module__"));
+        return py::object(array.attr("view")(py::module_::import(library.c_str()).attr("uint8")));
+    });
+}
+
 View view_dlpack(const py::object& array, const std::string& name, std::int64_t stream) {
     const py::object device =
         ask(name, "__dlpack_device__", [&] { return array.attr("__dlpack_device__")(); });
     const auto type = py::cast<std::int32_t>(device[py::int_(0)]);
     const bool on_gpu = type == dlpack::kCuda || type == dlpack::kCudaManaged;
     // The capsule is not consumed: it stays the owner, and frees the export when the view goes.
-    const py::object owner =
-        ask(name, "__dlpack__", [&] { return export_capsule(array, name, on_gpu, stream); });
+    const auto give = [&](const py::object& from) {
+        return ask(name, "__dlpack__", [&] { return export_capsule(from, name, on_gpu, stream); });
+    };
+    py::object owner;
+    const Dtype* hidden = nullptr;
+    try {
+        owner = give(array);
+    } catch (const Error&) {
+        hidden = byte_float(array);
+        if (hidden == nullptr) throw;
+        owner = give(as_bytes(array, name));
+    }
     View view;
     if (PyCapsule_IsValid(owner.ptr(), "dltensor_versioned") != 0) {
         const auto* managed = static_cast<dlpack::ManagedTensorVersioned*>(
@@ -241,6 +279,7 @@ View view_dlpack(const py::object& array, const std::string& name, std::int64_t 
     } else {
         refuse(ErrorKind::argument, name, "has a __dlpack__ that returns no DLPack capsule");
     }
+    if (hidden != nullptr) view.dtype = hidden->name;
     view.owner = owner;
     return view;
 }

@@ -14,7 +14,7 @@ struct View {
     std::uintptr_t address = 0;
     pybind11::tuple shape;
     pybind11::tuple strides;          // in elements
-    const char* dtype = "";           // f16 bf16 f32 f64 i8..i64 u8..u64 bool
+    const char* dtype = "";           // f16 bf16 f32 f64 e4m3 e5m2 i8..i64 u8..u64 bool
     const char* device_type = "cpu";  // cpu cuda metal
     std::optional<int> device_id;     // none: unknown, for an empty array that has no address
     bool readonly = false;

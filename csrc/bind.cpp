@@ -3,7 +3,9 @@
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "arrays.hpp"
 #include "cpu.hpp"
@@ -12,6 +14,7 @@
 #include "launch.hpp"
 #include "module.hpp"
 #include "packing.hpp"
+#include "stub.hpp"
 #if defined(__APPLE__)
 #include "metal.hpp"
 #endif
@@ -132,6 +135,13 @@ void bind_cuda(py::module_& module) {
     module.def("cuda_allocate", &driver::allocate, py::arg("device"), py::arg("bytes"), Unlocked());
     module.def("cuda_release", &driver::release, py::arg("device"), py::arg("address"), Unlocked());
     module.def(
+        "cuda_set_memory",
+        [](int device, driver::Address address, int value, std::size_t bytes, std::uintptr_t stream) {
+            driver::set_memory(device, address, value, bytes, stream_of(stream));
+        },
+        py::arg("device"), py::arg("address"), py::arg("value"), py::arg("bytes"), py::arg("stream"),
+        Unlocked());
+    module.def(
         "cuda_copy_from_host",
         [](int device, driver::Address to, std::uintptr_t from, std::size_t bytes) {
             driver::copy_from_host(device, to, reinterpret_cast<const void*>(from), bytes);
@@ -145,19 +155,61 @@ void bind_cuda(py::module_& module) {
         py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), Unlocked());
 }
 
+// Python's numbers as a stub takes them. Throws Error(argument) for one that does not fit.
+Problem read_problem(const py::tuple& arrays, const py::tuple& shape, const py::tuple& scalars) {
+    Problem problem;
+    problem.arrays.reserve(arrays.size());
+    problem.shape.reserve(shape.size());
+    for (const py::handle each : arrays)
+        problem.arrays.push_back(reinterpret_cast<const void*>(py::cast<std::uintptr_t>(each)));
+    for (const py::handle each : shape) problem.shape.push_back(py::cast<std::int64_t>(each));
+    for (const py::handle each : scalars) problem.scalars.push_back(py::cast<double>(each));
+    return problem;
+}
+
+void bind_stubs(py::module_& module) {
+    py::class_<Stub, std::shared_ptr<Stub>>(module, "Stub")
+        .def(py::init([](const py::bytes& image, const std::string& name, const std::string& build) {
+                 const std::string_view view = image;
+                 const py::gil_scoped_release unlocked;
+                 return std::make_shared<Stub>(view.data(), view.size(), name, build);
+             }),
+             py::arg("image"), py::arg("name"), py::arg("build"));
+    py::class_<StubCall>(module, "StubCall")
+        .def_property_readonly("workspace_bytes", &StubCall::workspace_bytes)
+        .def(
+            "launch",
+            [](const StubCall& self, driver::Address workspace, std::uint64_t bytes, std::uintptr_t stream) {
+                self.launch(workspace, bytes, stream_of(stream));
+            },
+            py::arg("workspace"), py::arg("bytes"), py::arg("stream"),
+            py::call_guard<py::gil_scoped_release>());
+    py::class_<StubFunction, std::shared_ptr<StubFunction>>(module, "StubFunction")
+        .def(
+            "query",
+            [](const StubFunction& self, const py::tuple& arrays, const py::tuple& shape,
+               const py::tuple& scalars) {
+                Problem problem = read_problem(arrays, shape, scalars);
+                const py::gil_scoped_release unlocked;
+                return self.query(std::move(problem));
+            },
+            py::arg("arrays"), py::arg("shape"), py::arg("scalars"));
+}
+
 void bind_cuda_modules(py::module_& module) {
     py::class_<CudaFunction>(module, "CudaFunction")
         .def(
             "launch",
             [](const CudaFunction& self, const py::tuple& values, const py::tuple& grid,
-               const py::tuple& block, std::uintptr_t stream) {
+               const py::tuple& block, std::uintptr_t stream, std::optional<unsigned> shared) {
                 Arguments arguments(self.signature());
                 pack(arguments, self.signature(), values);
                 const Dim3 blocks = read_extents(grid, "grid"), threads = read_extents(block, "block");
                 const py::gil_scoped_release unlocked;
-                self.launch(arguments, blocks, threads, stream_of(stream));
+                self.launch(arguments, blocks, threads, shared.value_or(self.shared()), stream_of(stream));
             },
-            py::arg("values"), py::arg("grid"), py::arg("block"), py::arg("stream"));
+            py::arg("values"), py::arg("grid"), py::arg("block"), py::arg("stream"),
+            py::arg("shared") = py::none());
     py::class_<CudaModule, std::shared_ptr<CudaModule>>(module, "CudaModule")
         .def(py::init([](int device, const py::bytes& image) {
                  const char* data =
@@ -169,12 +221,25 @@ void bind_cuda_modules(py::module_& module) {
         .def(
             "function",
             [](const std::shared_ptr<CudaModule>& self, const std::string& symbol,
-               const py::sequence& parameters, unsigned shared) {
-                Signature signature = read_signature(parameters);
+               const py::sequence& parameters, unsigned shared, const py::tuple& cluster, bool early) {
+                Signature signature = read_signature(parameters, true);
+                const Dim3 extents = read_extents(cluster, "cluster");
                 const py::gil_scoped_release unlocked;
-                return CudaFunction(self, symbol, std::move(signature), shared);
+                return CudaFunction(self, symbol, std::move(signature), shared, extents, early);
             },
-            py::arg("symbol"), py::arg("parameters"), py::arg("shared"));
+            py::arg("symbol"), py::arg("parameters"), py::arg("shared"),
+            py::arg("cluster") = py::make_tuple(1, 1, 1), py::arg("early") = false)
+        .def(
+            "stub_function",
+            [](const std::shared_ptr<CudaModule>& self, const std::string& symbol,
+               const std::shared_ptr<Stub>& stub, const std::string& prefix, bool early, int sms,
+               unsigned shared_limit) {
+                const py::gil_scoped_release unlocked;
+                return std::make_shared<StubFunction>(self, symbol, stub, prefix, early,
+                                                      Limits{sms, shared_limit});
+            },
+            py::arg("symbol"), py::arg("stub"), py::arg("prefix"), py::arg("early"), py::arg("sms"),
+            py::arg("shared_limit"));
 }
 
 }  // namespace
@@ -187,6 +252,7 @@ PYBIND11_MODULE(_core, module) {
     wootz::bind_view(module);
     wootz::bind_cpu(module);
     wootz::bind_cuda(module);
+    wootz::bind_stubs(module);
     wootz::bind_cuda_modules(module);
 #if defined(__APPLE__)
     wootz::bind_metal(module);

@@ -124,6 +124,13 @@ void check(Result result, const char* call) {
                         text != nullptr ? text : "");
 }
 
+void need(bool found, const char* call, const char* release) {
+    if (found) return;
+    throw Error(ErrorKind::device, std::string("the CUDA driver is too old: it lacks ") + call +
+                                       ", which this kernel needs; update it to the one of CUDA " + release +
+                                       " or later");
+}
+
 bool usable() {
     const State& s = state();
     return s.ready && !s.closed && s.owner == getpid();
@@ -206,6 +213,13 @@ void release(int device, Address address) noexcept {
         Scope scope(device);
         api().memory_free(address);
     } catch (const std::exception&) {  // a lost context frees its memory itself
+    }
+}
+
+void set_memory(int device, Address address, int value, std::size_t bytes, Stream stream) {
+    Scope scope(device);
+    if (bytes != 0) {
+        check(api().memory_set(address, static_cast<unsigned char>(value), bytes, stream), "cuMemsetD8Async");
     }
 }
 

@@ -18,40 +18,63 @@ using Stream = struct StreamTag*;
 using Event = struct EventTag*;
 using Address = std::uint64_t;
 
+// CUlaunchAttribute and CUlaunchConfig of the driver's header.
+struct LaunchAttribute {
+    int id;
+    alignas(8) std::uint32_t value[16];
+};
+struct LaunchConfig {
+    unsigned grid[3], block[3], shared;
+    Stream stream;
+    const LaunchAttribute* attributes;
+    unsigned attribute_count;
+};
+static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56);
+
+// Of cuTensorMapEncodeTiled: map, element type, rank, address, extents, strides, box, element strides,
+// interleaving, swizzle, promotion, fill.
+using EncodeTiled = Result(void*, int, std::uint32_t, void*, const std::uint64_t*, const std::uint64_t*,
+                           const std::uint32_t*, const std::uint32_t*, int, int, int, int);
+
 constexpr Result kSuccess = 0;
 constexpr Result kInvalidValue = 1;
 
 // X(member, exported symbol, needed, parameters). The suffix _v2 marks the current revision of an entry
 // point.
-#define WOOTZ_DRIVER_ENTRIES(X)                                                                             \
-    X(init, "cuInit", true, unsigned)                                                                       \
-    X(driver_version, "cuDriverGetVersion", true, int*)                                                     \
-    X(error_name, "cuGetErrorName", true, Result, const char**)                                             \
-    X(error_string, "cuGetErrorString", true, Result, const char**)                                         \
-    X(device_count, "cuDeviceGetCount", true, int*)                                                         \
-    X(device_get, "cuDeviceGet", true, DeviceHandle*, int)                                                  \
-    X(device_attribute, "cuDeviceGetAttribute", true, int*, int, DeviceHandle)                              \
-    X(device_name, "cuDeviceGetName", true, char*, int, DeviceHandle)                                       \
-    X(context_retain, "cuDevicePrimaryCtxRetain", true, Context*, DeviceHandle)                             \
-    X(context_release, "cuDevicePrimaryCtxRelease_v2", true, DeviceHandle)                                  \
-    X(context_push, "cuCtxPushCurrent_v2", true, Context)                                                   \
-    X(context_pop, "cuCtxPopCurrent_v2", true, Context*)                                                    \
-    X(module_load, "cuModuleLoadData", true, Module*, const void*)                                          \
-    X(module_unload, "cuModuleUnload", true, Module)                                                        \
-    X(module_function, "cuModuleGetFunction", true, Function*, Module, const char*)                         \
-    X(function_set, "cuFuncSetAttribute", true, Function, int, int)                                         \
-    X(function_parameter, "cuFuncGetParamInfo", false, Function, std::size_t, std::size_t*, std::size_t*)   \
-    X(launch, "cuLaunchKernel", true, Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
-      unsigned, Stream, void**, void**)                                                                     \
-    X(pointer_attribute, "cuPointerGetAttribute", true, void*, int, Address)                                \
-    X(stream_synchronize, "cuStreamSynchronize", true, Stream)                                              \
-    X(stream_wait, "cuStreamWaitEvent", true, Stream, Event, unsigned)                                      \
-    X(event_create, "cuEventCreate", true, Event*, unsigned)                                                \
-    X(event_record, "cuEventRecord", true, Event, Stream)                                                   \
-    X(event_destroy, "cuEventDestroy_v2", true, Event)                                                      \
-    X(memory_alloc, "cuMemAlloc_v2", true, Address*, std::size_t)                                           \
-    X(memory_free, "cuMemFree_v2", true, Address)                                                           \
-    X(memory_from_host, "cuMemcpyHtoD_v2", true, Address, const void*, std::size_t)                         \
+#define WOOTZ_DRIVER_ENTRIES(X)                                                                              \
+    X(init, "cuInit", true, unsigned)                                                                        \
+    X(driver_version, "cuDriverGetVersion", true, int*)                                                      \
+    X(error_name, "cuGetErrorName", true, Result, const char**)                                              \
+    X(error_string, "cuGetErrorString", true, Result, const char**)                                          \
+    X(device_count, "cuDeviceGetCount", true, int*)                                                          \
+    X(device_get, "cuDeviceGet", true, DeviceHandle*, int)                                                   \
+    X(device_attribute, "cuDeviceGetAttribute", true, int*, int, DeviceHandle)                               \
+    X(device_name, "cuDeviceGetName", true, char*, int, DeviceHandle)                                        \
+    X(context_retain, "cuDevicePrimaryCtxRetain", true, Context*, DeviceHandle)                              \
+    X(context_release, "cuDevicePrimaryCtxRelease_v2", true, DeviceHandle)                                   \
+    X(context_push, "cuCtxPushCurrent_v2", true, Context)                                                    \
+    X(context_pop, "cuCtxPopCurrent_v2", true, Context*)                                                     \
+    X(module_load, "cuModuleLoadData", true, Module*, const void*)                                           \
+    X(module_unload, "cuModuleUnload", true, Module)                                                         \
+    X(module_function, "cuModuleGetFunction", true, Function*, Module, const char*)                          \
+    X(function_set, "cuFuncSetAttribute", true, Function, int, int)                                          \
+    X(function_parameter, "cuFuncGetParamInfo", false, Function, std::size_t, std::size_t*, std::size_t*)    \
+    X(launch, "cuLaunchKernel", true, Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,  \
+      unsigned, Stream, void**, void**)                                                                      \
+    X(launch_ex, "cuLaunchKernelEx", false, const LaunchConfig*, Function, void**, void**)                   \
+    X(max_clusters, "cuOccupancyMaxActiveClusters", false, int*, Function, const LaunchConfig*)              \
+    X(encode_tiled, "cuTensorMapEncodeTiled", false, void*, int, std::uint32_t, void*, const std::uint64_t*, \
+      const std::uint64_t*, const std::uint32_t*, const std::uint32_t*, int, int, int, int)                  \
+    X(memory_set, "cuMemsetD8Async", true, Address, unsigned char, std::size_t, Stream)                      \
+    X(pointer_attribute, "cuPointerGetAttribute", true, void*, int, Address)                                 \
+    X(stream_synchronize, "cuStreamSynchronize", true, Stream)                                               \
+    X(stream_wait, "cuStreamWaitEvent", true, Stream, Event, unsigned)                                       \
+    X(event_create, "cuEventCreate", true, Event*, unsigned)                                                 \
+    X(event_record, "cuEventRecord", true, Event, Stream)                                                    \
+    X(event_destroy, "cuEventDestroy_v2", true, Event)                                                       \
+    X(memory_alloc, "cuMemAlloc_v2", true, Address*, std::size_t)                                            \
+    X(memory_free, "cuMemFree_v2", true, Address)                                                            \
+    X(memory_from_host, "cuMemcpyHtoD_v2", true, Address, const void*, std::size_t)                          \
     X(memory_to_host, "cuMemcpyDtoH_v2", true, void*, Address, std::size_t)
 
 struct Api {
@@ -63,6 +86,10 @@ struct Api {
 // The initialised driver. Throws Error(device) when there is no libcuda, when it lacks an entry point, after
 // shutdown(), or in a process forked after the first use; DriverFailure when cuInit fails.
 const Api& api();
+
+// Throws Error(device) for an entry point that drivers may lack: `found` is its address, `release` the CUDA
+// that has it.
+void need(bool found, const char* call, const char* release);
 
 // Throws DriverFailure unless `result` is success. `call` is the entry point's name.
 void check(Result result, const char* call);
@@ -100,6 +127,7 @@ void synchronize(int device, Stream stream);
 
 Address allocate(int device, std::size_t bytes);
 void release(int device, Address address) noexcept;
+void set_memory(int device, Address address, int value, std::size_t bytes, Stream stream);  // in stream order
 void copy_from_host(int device, Address to, const void* from, std::size_t bytes);
 void copy_to_host(int device, void* to, Address from, std::size_t bytes);
 

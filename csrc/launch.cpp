@@ -9,13 +9,16 @@
 namespace wootz {
 
 ArgType parse_type(const std::string& name) {
-    static constexpr std::array<std::pair<const char*, ArgType>, 4> known{
-        {{"ptr", ArgType::ptr}, {"u32", ArgType::u32}, {"u64", ArgType::u64}, {"f32", ArgType::f32}}};
+    static constexpr std::array<std::pair<const char*, ArgType>, 5> known{{{"ptr", ArgType::ptr},
+                                                                           {"u32", ArgType::u32},
+                                                                           {"u64", ArgType::u64},
+                                                                           {"f32", ArgType::f32},
+                                                                           {"map", ArgType::map}}};
     for (const auto& [spelling, type] : known) {
         if (name == spelling) return type;
     }
     throw Error(ErrorKind::artifact,
-                "the index has an argument of type " + name + "; want ptr, u32, u64 or f32");
+                "the index has an argument of type " + name + "; want ptr, u32, u64, f32 or map");
 }
 
 void Arguments::set(std::size_t index, std::uint64_t value) {
@@ -38,6 +41,19 @@ void Arguments::set(std::size_t index, double value) {
                     parameter.name + " is " + std::to_string(value) + ", outside float32's range");
     }
     std::memcpy(&slots_[index], &narrow, sizeof narrow);
+}
+
+void Arguments::set(std::size_t index, const MapRequest& request) {
+    map_indices_[map_count_] = index;
+    requests_[map_count_] = request;
+    addresses_[index] = maps_[map_count_++].data();
+}
+
+void Arguments::encode_maps() {
+    for (std::size_t i = 0; i < map_count_; ++i) {
+        const Parameter& parameter = signature_[map_indices_[i]];
+        encode_map(parameter.map, requests_[i], maps_[i].data(), parameter.name);
+    }
 }
 
 void check_extents(const Dim3& extents, const Dim3& limits, const char* what) {

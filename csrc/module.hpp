@@ -1,6 +1,7 @@
 // Binaries on a CUDA device and their entry points.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -27,26 +28,62 @@ class CudaModule {
     driver::Module handle_ = nullptr;
 };
 
+// One launch's extents. cluster: blocks that run together; 1, 1, 1 for no clusters.
+struct Shape {
+    Dim3 grid, block, cluster{1, 1, 1};
+    unsigned shared = 0;  // dynamic, in bytes
+};
+
+// An entry point in a loaded module. No method may be called with Python's lock held.
+class CudaEntry {
+  public:
+    // early: launches may begin while the kernel before them in the stream is still running, which they wait
+    // for themselves. Throws DriverFailure when there is no such symbol.
+    CudaEntry(std::shared_ptr<CudaModule> module, std::string symbol, bool early);
+
+    const std::string& symbol() const { return symbol_; }
+    int device() const { return module_->device(); }
+    // The size of a parameter; 0: there is none. `known`: whether the driver tells.
+    std::size_t parameter_bytes(std::size_t index, bool& known) const;
+    // How many clusters of a shape the device runs at once. Throws Error(device) when it takes none.
+    int max_active_clusters(const Shape& shape) const;
+    // Enqueues one launch and returns. Throws Error(argument) when an extent is out of range, Error(artifact)
+    // when the clusters do not fit the grid, DriverFailure otherwise.
+    void launch(const Shape& shape, driver::Stream stream, void** arguments) const;
+    // Says once that launches will ask for this much shared memory.
+    void allow_shared(unsigned bytes) const;
+
+  private:
+    void allow_cluster(std::uint64_t blocks) const;
+
+    std::shared_ptr<CudaModule> module_;
+    std::string symbol_;
+    bool early_;
+    driver::Function handle_ = nullptr;
+    mutable std::atomic<unsigned> allowed_shared_;
+    mutable std::atomic<bool> allowed_cluster_{false};
+};
+
 class CudaFunction {
   public:
     // Throws DriverFailure when there is no such symbol, Error(artifact) when its parameters are not
     // `signature`.
-    CudaFunction(std::shared_ptr<CudaModule> module, std::string symbol, Signature signature,
-                 unsigned shared);
+    CudaFunction(std::shared_ptr<CudaModule> module, std::string symbol, Signature signature, unsigned shared,
+                 const Dim3& cluster, bool early);
 
     const Signature& signature() const { return signature_; }
-    // Enqueues one launch and returns. Throws Error(argument) when the grid is out of range, DriverFailure
-    // otherwise.
-    void launch(Arguments& arguments, const Dim3& grid, const Dim3& block, driver::Stream stream) const;
+    // Enqueues one launch and returns. shared: of this launch. Throws as CudaEntry::launch does.
+    void launch(Arguments& arguments, const Dim3& grid, const Dim3& block, unsigned shared,
+                driver::Stream stream) const;
+    unsigned shared() const { return shared_; }
 
   private:
     void check_parameters() const;
 
-    std::shared_ptr<CudaModule> module_;
-    std::string symbol_;
+    std::shared_ptr<const CudaEntry> entry_;
     Signature signature_;
     unsigned shared_;
-    driver::Function handle_ = nullptr;
+    Dim3 cluster_;
 };
 
 }  // namespace wootz

@@ -1,6 +1,9 @@
 #include "packing.hpp"
 
+#include <pybind11/stl.h>
+
 #include <string>
+#include <vector>
 
 #include "errors.hpp"
 
@@ -8,11 +11,56 @@ namespace py = pybind11;
 
 namespace wootz {
 
-Signature read_signature(const py::sequence& parameters) {
+namespace {
+
+MapSpec read_map_spec(const py::tuple& parameter) {
+    if (parameter.size() != 3)
+        throw Error(ErrorKind::artifact, "the index has an argument of type map that it does not describe");
+    const auto spec = py::cast<py::tuple>(parameter[2]);
+    return make_map_spec(py::cast<std::string>(spec[0]), py::cast<std::vector<std::uint32_t>>(spec[1]),
+                         py::cast<int>(spec[2]), py::cast<int>(spec[3]));
+}
+
+std::uint64_t read_number(PyObject* value, const std::string& name) {
+    const std::uint64_t number = PyLong_Check(value) != 0 ? PyLong_AsUnsignedLongLong(value) : 0;
+    if (PyLong_Check(value) != 0 && PyErr_Occurred() == nullptr) return number;
+    PyErr_Clear();
+    throw Error(ErrorKind::argument, name + " is " + py::cast<std::string>(py::repr(value)) +
+                                         "; want a number from 0 to 2^64 - 1");
+}
+
+// (address, extents innermost first, strides of the others)
+MapRequest read_map(PyObject* value, const Parameter& parameter) {
+    const std::uint32_t rank = parameter.map.rank;
+    const auto numbers = py::cast<py::tuple>(py::handle(value));
+    if (numbers.size() != 2 * rank)
+        throw Error(ErrorKind::argument, parameter.name + " takes an address, " + std::to_string(rank) +
+                                             " extents and one stride fewer");
+    const auto at = [&](std::uint32_t i) {
+        return read_number(PyTuple_GET_ITEM(numbers.ptr(), static_cast<py::ssize_t>(i)), parameter.name);
+    };
+    MapRequest request{};
+    request.address = at(0);
+    for (std::uint32_t i = 0; i < rank; ++i) request.dims[i] = at(1 + i);
+    for (std::uint32_t i = 0; i + 1 < rank; ++i) request.strides[i] = at(1 + rank + i);
+    return request;
+}
+
+}  // namespace
+
+Signature read_signature(const py::sequence& parameters, bool maps) {
     Signature signature;
+    std::size_t found = 0;
     for (const py::handle item : parameters) {
-        const auto pair = py::cast<py::tuple>(item);
-        signature.push_back({py::cast<std::string>(pair[0]), parse_type(py::cast<std::string>(pair[1]))});
+        const auto parameter = py::cast<py::tuple>(item);
+        const ArgType type = parse_type(py::cast<std::string>(parameter[1]));
+        signature.push_back({py::cast<std::string>(parameter[0]), type, {}});
+        if (type != ArgType::map) continue;
+        signature.back().map = read_map_spec(parameter);
+        if (!maps || ++found > kMaxMaps)
+            throw Error(ErrorKind::artifact,
+                        "the index has an entry of " + std::string(maps ? "more than 8" : "") +
+                            " tensor maps, which this device's loader does not take; rebuild the artifacts");
     }
     if (signature.size() > kMaxArguments) {
         throw Error(ErrorKind::artifact, "the index has an entry of " + std::to_string(signature.size()) +
@@ -32,14 +80,11 @@ void pack(Arguments& arguments, const Signature& signature, const py::tuple& val
             arguments.set(i, PyFloat_AS_DOUBLE(value));
             continue;
         }
-        const std::uint64_t number = PyLong_Check(value) != 0 ? PyLong_AsUnsignedLongLong(value) : 0;
-        if (PyLong_Check(value) == 0 || PyErr_Occurred() != nullptr) {
-            PyErr_Clear();
-            throw Error(ErrorKind::argument, signature[i].name + " is " +
-                                                 py::cast<std::string>(py::repr(value)) +
-                                                 "; want a number from 0 to 2^64 - 1");
+        if (signature[i].type == ArgType::map) {
+            arguments.set(i, read_map(value, signature[i]));
+            continue;
         }
-        arguments.set(i, number);
+        arguments.set(i, read_number(value, signature[i].name));
     }
 }
 

@@ -1,25 +1,30 @@
 // Activations chosen at run time: one uniform branch around a loop over a thread's elements.
 #pragma once
-#include <cuda_runtime.h>
 
-#include <cmath>
-#include <cstdint>
+#include <math.h>
+#include <stdint.h>
 
-namespace wootz {
-enum ActivationKind : uint32_t { kNone, kRelu, kSilu, kGelu };
+#ifndef WOOTZ_FN
+#ifdef __CUDACC__
+#define WOOTZ_FN __device__ __forceinline__
+#else
+#define WOOTZ_FN inline
+#endif
+#endif
 
-// gelu is the exact one, with erf.
-template <class Elements>
-__host__ __device__ __forceinline__ void activate(Elements& x, int count, uint32_t kind) {
-  if (kind == kRelu) {
+enum ActivationKind : uint32_t { kActivationNone, kActivationRelu, kActivationSilu, kActivationGelu };
+
+// x[0..Count) in place. NaN stays; gelu is the exact one, with erf.
+template <int Count, class Elements>
+WOOTZ_FN void activate(Elements& x, uint32_t kind) {
+    if (kind == kActivationRelu) {
 #pragma unroll
-    for (int i = 0; i < count; ++i) x[i] = x[i] < 0.f ? 0.f : x[i];  // NaN stays
-  } else if (kind == kSilu) {
+        for (int i = 0; i < Count; ++i) x[i] = x[i] < 0.f ? 0.f : x[i];
+    } else if (kind == kActivationSilu) {
 #pragma unroll
-    for (int i = 0; i < count; ++i) x[i] = x[i] / (1.f + expf(-x[i]));
-  } else if (kind == kGelu) {
+        for (int i = 0; i < Count; ++i) x[i] = x[i] / (1.f + expf(-x[i]));
+    } else if (kind == kActivationGelu) {
 #pragma unroll
-    for (int i = 0; i < count; ++i) x[i] = 0.5f * x[i] * (1.f + erff(x[i] * 0.70710678f));
-  }
+        for (int i = 0; i < Count; ++i) x[i] = 0.5f * x[i] * (1.f + erff(x[i] * 0.70710678f));
+    }
 }
-}  // namespace wootz

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from . import elf, metallib
 from .provenance import normalise_mode
 from .target import Target
 
+_PATIENCE = 60  # seconds that a stub may take to answer
+
 
 def problem(path: Path, target: Target, symbols: Iterable[str]) -> str | None:
     """What is wrong with an artifact: None, or a phrase that follows its name. Its file mode is put right."""
+    return _look(path, _CHECKS[target.extension], target, symbols)
+
+
+def _look(path: Path, check: Check, target: Target, symbols: Iterable[str]) -> str | None:
     try:
         data = path.read_bytes()
         normalise_mode(path)
@@ -21,9 +31,61 @@ def problem(path: Path, target: Target, symbols: Iterable[str]) -> str | None:
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     try:
-        return _CHECKS[target.extension](data, target, frozenset(symbols))
+        return check(data, target, frozenset(symbols))
     except elf.FileError as error:
         return str(error)
+
+
+def stub_problem(
+    path: Path, cubin: Path, target: Target, entries: Iterable[Mapping[str, Any]], source: str
+) -> str | None:
+    """What is wrong with a host stub, its cubin being at hand: whether it has its functions, belongs to the
+    source (a sha256), and fills as many bytes as each kernel takes."""
+    mine = {entry["stub"]: entry for entry in entries if entry.get("stub")}
+    wanted = [f"{symbol}_{verb}" for symbol in mine for verb in ("query", "fill")]
+    wrong = _look(path, _shared_object, target, [*wanted, "wootz_stub_encode", "wootz_stub_build"])
+    if wrong:
+        return wrong
+    answer = _ask(path, mine)
+    if isinstance(answer, str):
+        return answer
+    if answer["build"] != source:
+        return f"was made with another source than its cubin ({answer['build'][:12]}, wanted {source[:12]})"
+    try:
+        file = elf.parse(cubin.read_bytes())
+        taken = {symbol: elf.parameters(file, entry["symbol"]) for symbol, entry in mine.items()}
+    except elf.FileError as error:
+        return f"cannot be compared with {cubin.name}, which {error}"
+    for symbol, size in answer["sizes"].items():
+        if size is None:
+            return f"{symbol}_query takes none of the sample problems"
+        if taken[symbol] != [size]:
+            return (
+                f"fills {size} bytes for {symbol}; its kernel takes {' and '.join(map(str, taken[symbol]))}"
+            )
+    return None
+
+
+def _ask(path: Path, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | str:
+    """What gen/probe.py says about a stub, or what went wrong."""
+    kinds = (("in", "out"), ("shape", "pitch"), ("scalar",))
+    counts = {
+        symbol: [sum(arg[2] in kind for arg in entry["args"]) for kind in kinds]
+        for symbol, entry in entries.items()
+    }
+    command = [sys.executable, "-I", str(Path(__file__).with_name("probe.py"))]
+    asked = json.dumps({"stub": str(path.resolve()), "entries": counts})
+    try:
+        done = subprocess.run(
+            command, input=asked, capture_output=True, text=True, timeout=_PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"did not answer within {_PATIENCE} seconds"
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        return f"cannot be asked for its sizes (status {done.returncode}): {last}"
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def _missing(found: Iterable[str], wanted: frozenset[str]) -> str | None:
@@ -63,4 +125,5 @@ def _metal(data: bytes, target: Target, symbols: frozenset[str]) -> str | None:
     return _missing((f.name for f in library.functions if f.kind == "kernel"), symbols)
 
 
-_CHECKS = {"cubin": _cubin, "so": _shared_object, "metallib": _metal}
+Check = Callable[[bytes, Target, "frozenset[str]"], "str | None"]
+_CHECKS: dict[str, Check] = {"cubin": _cubin, "so": _shared_object, "metallib": _metal}

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from . import emit, index, name, plan, provenance, runner, state, toolchain
-from .compiling import Compiled, Pair, built, compile_all
+from .compiling import Compiled, Pair, built, compile_all, outputs
 from .emission import emit_all, render_all
 from .lock import lock
 from .options import Options, Output, Row, Summary
 from .provenance import BuildError
-from .state import ArtifactRecord
+from .state import ArtifactRecord, UnitRecord
 
 
 def generate(options: Options, output: Output) -> Summary:
@@ -68,13 +68,13 @@ def cell_records(
             {"file": path, "size": artifacts[path].size, "sha256": artifacts[path].sha256, "isa": isa}
             for isa, path in built(unit, tools)
         ]
+        stub = _stub_record(record, artifacts.get(record.stub) if files else None) if record.stub else None
         for cell in unit.jobs:
             chosen = dict(cell.options)
-            entries = [
-                e["entry"] for e in record.entries if e["dtype"] == cell.dtype and e["options"] == chosen
-            ]
-            if not entries:
+            mine = [e for e in record.entries if e["dtype"] == cell.dtype and e["options"] == chosen]
+            if not mine:
                 raise BuildError(f"{cell.key}: its source {record.source} has no entry for it")
+            types = mine[0].get("types")
             yield {
                 "key": cell.key,
                 "kernel": cell.kernel,
@@ -82,12 +82,20 @@ def cell_records(
                 "dtype": cell.dtype,
                 "target": cell.target,
                 "options": chosen,
+                **({"types": types} if types else {}),
                 "files": files,
+                **({"stub": stub} if stub else {}),
                 "source": record.source,
                 "source_sha256": record.sha256,
                 "evidence": index.evidence_of(cell.key, record.sha256, bool(files), evidence),
-                "entries": entries,
+                "entries": [e["entry"] for e in mine],
             }
+
+
+def _stub_record(record: UnitRecord, made: ArtifactRecord | None) -> dict[str, Any]:
+    """A unit's host stub: its source, and its file where this host builds it."""
+    file = {"file": record.stub, "size": made.size, "sha256": made.sha256} if made else {}
+    return {**file, "source": record.stub_source, "source_sha256": record.stub_sha256}
 
 
 def _sections(pairs: Sequence[Pair], cells: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -115,12 +123,27 @@ def build(options: Options, output: Output) -> Summary:
         _forget(options.out)
         records, _ = emit_all(options, units, state.Digester(generator), output.progress)
         pairs = list(zip(units, records))
+        tools = _complete(tools, pairs, options, output)
         compiled = compile_all(options, pairs, tools, keep, output)
         summary.failures = compiled.failures
         _count(summary, pairs, compiled, tools, runner.seconds(options.out))
         if not summary.failures:
             _finish(options, pairs, tools, compiled, options.inputs(files), summary)
     return summary
+
+
+def _complete(
+    tools: toolchain.Toolchain, pairs: Sequence[Pair], options: Options, output: Output
+) -> toolchain.Toolchain:
+    """With what only some units need, which is known once they have been emitted."""
+    entries = (e["entry"] for _, record in pairs for e in record.entries)
+    needs = toolchain.Needs(
+        cutlass=any(record.kind == state.CUTLASS for _, record in pairs),
+        stubs=any(record.stub for _, record in pairs),
+        gates=any(entry.get("gate") for entry in entries),
+    )
+    target = next((unit.target for unit, _ in pairs if unit.target.backend == "cuda"), None)
+    return toolchain.complete(tools, needs, target, options.names, output.say)
 
 
 def _finish(
@@ -136,7 +159,8 @@ def _finish(
     sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence))
     provenance.write_lines(options.out / name.INDEX, index.lines(tools.versions(), sections))
     files = {name.INDEX, name.BUILD_FILE, *(record.source for _, record in pairs)}
-    files |= {path for unit, _ in pairs for _, path in built(unit, tools)}
+    files |= {record.stub_source for _, record in pairs if record.stub}
+    files |= {path for unit, record in pairs for path in outputs(unit, record, tools)}
     state.write_stamp(options.out, inputs, files, compiled.read, summary.to_json())
 
 
@@ -148,8 +172,8 @@ def _count(
     seconds: Mapping[str, float],
 ) -> None:
     rows = {(row.kernel, row.target): row for row in summary.rows}
-    for unit, _ in pairs:
-        row, paths = rows[unit.kernel.name, unit.target.name], [path for _, path in built(unit, tools)]
+    for unit, record in pairs:
+        row, paths = rows[unit.kernel.name, unit.target.name], outputs(unit, record, tools)
         made = [path for path in paths if path in compiled.made]
         if unit.key in compiled.failures:
             row.failed += len(unit.jobs)
@@ -171,8 +195,8 @@ def check_prebuilt(options: Options, output: Output) -> Summary:
     units, summary = _plan(options, output)
     indexed = index.cell_keys(index.read(options.out / name.INDEX)["cells"])
     wanted = set()
-    for i, (unit, (text, _)) in enumerate(zip(units, render_all(units, options.jobs))):
-        source = index.sha256(text.encode())
+    for i, (unit, made) in enumerate(zip(units, render_all(units, options.jobs))):
+        source = index.sha256(made.text.encode())
         for cell in unit.jobs:
             wanted.add(cell.key)
             if cell.key not in indexed:

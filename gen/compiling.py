@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import audit, index, name, ninja, plan, provenance, runner, state, toolchain
+from . import audit, gate, index, name, ninja, plan, provenance, runner, state, toolchain
 from .options import Options, Output, Progress
 from .provenance import BuildError
 from .state import ArtifactRecord, UnitRecord
@@ -32,6 +32,16 @@ class Wanted:
     record: UnitRecord
     path: str
 
+    @property
+    def is_stub(self) -> bool:
+        """Whether it is the unit's host stub."""
+        return self.path == self.record.stub
+
+    @property
+    def source_sha256(self) -> str:
+        """Of what it is compiled from."""
+        return self.record.stub_sha256 if self.is_stub else self.record.sha256
+
 
 Known = dict[str, ArtifactRecord]
 
@@ -46,30 +56,49 @@ def _trusted(out: Path, wanted: Iterable[Wanted]) -> Known:
     for item in wanted:
         record = saved.get(item.path)
         same = record and state.stat_of(out / item.path) == (record.size, record.time)
-        if record and same and record.source_sha256 == item.record.sha256:
+        if record and same and record.source_sha256 == item.source_sha256:
             known[item.path] = record
         else:
             provenance.remove(out / item.path)
     return known
 
 
-def _audit_new(out: Path, wanted: Iterable[Wanted], known: Known) -> dict[str, str]:
+def _audit_new(
+    out: Path, wanted: Iterable[Wanted], known: Known, tools: toolchain.Toolchain
+) -> dict[str, str]:
     """Check the artifacts that are new, delete the bad ones, note the good ones; gives what is wrong by
     unit."""
     problems: dict[str, str] = {}
+    new = []
     for item in wanted:
-        path, old = out / item.path, known.get(item.path)
-        found = state.stat_of(path)
-        if found is None or (old and found == (old.size, old.time)):
-            continue
-        if wrong := audit.problem(path, item.unit.target, item.record.symbols):
+        found, old = state.stat_of(out / item.path), known.get(item.path)
+        if found is not None and not (old and found == (old.size, old.time)):
+            new.append(item)
+    for item in sorted(new, key=lambda item: item.is_stub):  # a stub is compared with its cubin
+        if item.is_stub and item.record.artifacts[0] not in known:
+            provenance.remove(out / item.path)
+        elif wrong := _problem(out, item, known, tools):
             known.pop(item.path, None)
-            provenance.remove(path)
+            provenance.remove(out / item.path)
             problems.setdefault(item.unit.key, f"{item.path}: {wrong}")
         else:
+            path = out / item.path
+            size, time = state.stat_of(path) or (0, 0)
             digest = index.sha256(path.read_bytes())
-            known[item.path] = ArtifactRecord(*found, digest, item.record.sha256)
+            known[item.path] = ArtifactRecord(size, time, digest, item.source_sha256)
     return problems
+
+
+def _problem(out: Path, item: Wanted, known: Known, tools: toolchain.Toolchain) -> str | None:
+    """What is wrong with a new artifact."""
+    record, target, path = item.record, item.unit.target, out / item.path
+    entries = [e["entry"] for e in record.entries]
+    if item.is_stub:
+        (cubin,) = record.artifacts
+        return audit.stub_problem(path, out / cubin, target, entries, record.sha256)
+    if wrong := audit.problem(path, target, record.symbols):
+        return wrong
+    return gate.problem(path, entries, tools.disassembler) if tools.disassembler else None
 
 
 def compile_all(
@@ -80,11 +109,11 @@ def compile_all(
     `keep`: the lock's descriptor. BuildError where ninja stopped without saying why.
     """
     out = options.out
-    wanted = [Wanted(unit, record, path) for unit, record in pairs for _, path in built(unit, tools)]
+    wanted = [Wanted(unit, record, path) for unit, record in pairs for path in outputs(unit, record, tools)]
     known = _trusted(out, wanted)
     before = dict(known)
     binary = toolchain.find_ninja()
-    _write_graph(options, [unit for unit, _ in pairs], tools)
+    _write_graph(options, pairs, tools)
     outcome = runner.Outcome()
     try:
         if wanted:
@@ -92,7 +121,7 @@ def compile_all(
             outcome = runner.run(binary, out, options.jobs, held, _step(output.progress))
     finally:
         _sweep(out, wanted)
-        problems = _audit_new(out, wanted, known)
+        problems = _audit_new(out, wanted, known, tools)
         state.save_artifacts(out, known)
     for note in outcome.notes:
         output.say(note)
@@ -117,11 +146,22 @@ def built(unit: plan.Unit, tools: toolchain.Toolchain) -> list[tuple[str, str]]:
     return ninja.built_artifacts(unit) if tools.builds(unit.target) else []
 
 
-def _write_graph(options: Options, units: Sequence[plan.Unit], tools: toolchain.Toolchain) -> None:
+def outputs(unit: plan.Unit, record: UnitRecord, tools: toolchain.Toolchain) -> list[str]:
+    """Every path that this host compiles of a unit: its artifacts, and its host stub."""
+    paths = [path for _, path in built(unit, tools)]
+    return [*paths, record.stub] if paths and record.stub else paths
+
+
+def _write_graph(options: Options, pairs: Sequence[Pair], tools: toolchain.Toolchain) -> None:
     for backend, tool in (("cuda", tools.nvcc), ("cpu", tools.host), ("metal", tools.xcrun)):
         if tool:
             provenance.write(options.out / ninja.tool_file(backend), tool.identity)
-    text = ninja.render(units, tools, options.jobs, ninja.available_memory(), options.launcher)
+    if tools.cutlass:
+        provenance.write(options.out / ninja.tool_file("cutlass"), tools.cutlass.version)
+    records = {record.unit: record for _, record in pairs}
+    units = [unit for unit, _ in pairs]
+    memory = ninja.available_memory()
+    text = ninja.render(units, tools, options.jobs, memory, options.launcher, records)
     provenance.write(options.out / name.BUILD_FILE, text)
 
 

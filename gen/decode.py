@@ -14,6 +14,7 @@ from .axes import Element
 from .dsl import Builder, Val
 from .ir import float_bits
 from .target import Target
+from .vectors import from_words
 
 Positions = Sequence[int]
 
@@ -179,12 +180,19 @@ def _always(element: Element, target: Target) -> bool:
     return True
 
 
+def _wide(b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Positions]) -> list[Val]:
+    """IEEE types at their natural places: no bit to move but the high half of a word."""
+    each = 32 // element.bits
+    return [from_words(b, [words[p[0] // 32]], element.type, each)[p[0] % 32 // element.bits] for p in codes]
+
+
 KINDS: tuple[Way, ...] = (
     Way("int", _always, _int_by_mantissa),
     Way("float", _fits_half, _float_by_half, _half_factor),
     Way("float", _always, _each(_float_by_select)),
     Way("exponent", _always, _each(_exponent)),
     Way("codebook", _always, _each(_codebook)),
+    Way("wide", _always, _wide),
 )
 
 

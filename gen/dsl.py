@@ -11,7 +11,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from .ir import OPS, Attr, Block, For, Function, If, Param, Ref, Value, fold, is_const, round_f32
+from .ir import (
+    OPS,
+    Attr,
+    Block,
+    For,
+    Function,
+    If,
+    MatrixShape,
+    Param,
+    Ref,
+    Value,
+    fold,
+    is_const,
+    round_f32,
+)
 
 Operand = Union["Val", int, float]
 
@@ -147,10 +161,20 @@ class Builder:
         self.function.params.append(Param(name, dtype, role, value=value))
         return Val(self, value)
 
-    def _declare(self, stem: str, dtype: str, space: str, size: int, values: tuple[float, ...] = ()) -> Ref:
+    def _declare(
+        self,
+        stem: str,
+        dtype: str,
+        space: str,
+        size: int,
+        values: tuple[float, ...] = (),
+        shape: MatrixShape | None = None,
+        part: str = "",
+    ) -> Ref:
         count = self._names.get(stem, 0)
         self._names[stem] = count + 1
-        ref = Ref(f"{stem}{count}" if count else stem, dtype, space, size, space != "table", values)
+        name, writable = f"{stem}{count}" if count else stem, space != "table"
+        ref = Ref(name, dtype, space, size, writable, values, shape=shape, part=part)
         self.function.refs.append(ref)
         return ref
 
@@ -212,8 +236,9 @@ class Builder:
         args: tuple[Value, ...],
         ref: Ref | None = None,
         attrs: dict[str, Attr] | None = None,
+        reads: tuple[Ref, ...] = (),
     ) -> None:
-        self._blocks[-1].statements.append(Value(op, "", args, ref, attrs or {}))
+        self._blocks[-1].statements.append(Value(op, "", args, ref, attrs or {}, reads=reads))
 
     def op(self, op: str, *operands: Operand) -> Val:
         """A pure operation of the table; at least one operand is a Val and gives Python numbers their
@@ -316,6 +341,33 @@ class Builder:
             value = value + other
             mask //= 2
         return value
+
+    # -- matrix tiles ---------------------------------------------------------------------------------------
+    def tiles(self, name: str, part: str, dtype: str, count: int, shape: MatrixShape) -> Ref:
+        """`count` fragments of a SIMD group, uninitialised: the left, right or sum part of `shape`."""
+        ref = self._declare(name, dtype, "tile", count, shape=shape, part=part)
+        self.effect("declare", (), ref=ref)
+        return ref
+
+    def tile_fill(self, tile: Ref, number: Operand, value: float) -> None:
+        self.effect("tile_fill", (self.val(number, "u32").value, self.const(value, "f32").value), ref=tile)
+
+    def tile_load(
+        self, tile: Ref, number: Operand, memory: Ref, at: Operand, stride: Operand, transposed: bool = False
+    ) -> None:
+        """A fragment from memory whose rows (columns, if `transposed`) begin `stride` elements apart."""
+        args = tuple(self.val(v, "u32").value for v in (number, at, stride))
+        self.effect("tile_load", args, tile, {"transposed": int(transposed)}, (memory,))
+
+    def tile_multiply(self, total: Ref, i: Operand, left: Ref, j: Operand, right: Ref, k: Operand) -> None:
+        """total[i] += left[j] * right[k], accumulated in f32."""
+        args = tuple(self.val(v, "u32").value for v in (i, j, k))
+        self.effect("tile_multiply", args, total, reads=(left, right))
+
+    def tile_store(self, memory: Ref, at: Operand, stride: Operand, tile: Ref, number: Operand) -> None:
+        """A fragment to memory, as `tile_load` reads it."""
+        args = tuple(self.val(v, "u32").value for v in (number, at, stride))
+        self.effect("tile_store", args, memory, reads=(tile,))
 
     # -- control flow ---------------------------------------------------------------------------------------
     @contextlib.contextmanager

@@ -143,3 +143,63 @@ def cubin_number(elf: Elf) -> int:
     """The architecture's number (90 for compute capability 9.0) from the header flags. The field moved in ABI
     8."""
     return elf.flags >> 8 & 0xFFFF if elf.abi_version >= 8 else elf.flags & 0xFF
+
+
+# What a cubin says about its kernels: records of format, attribute and 16 bits; those of format 4 have a value
+# of so many bytes behind them.
+
+_ATTRIBUTE = struct.Struct("<BBH")
+_SIZED, _FRAME_SIZE, _PARAMETER = 4, 0x11, 0x17
+
+
+def _attributes(section: Section) -> Iterator[tuple[int, bytes]]:
+    """(attribute, value) of each record that has a value behind it."""
+    at, data = 0, section.data
+    while at + _ATTRIBUTE.size <= len(data):
+        form, attribute, size = _ATTRIBUTE.unpack_from(data, at)
+        at += _ATTRIBUTE.size
+        if form == _SIZED:
+            if at + size > len(data):
+                raise FileError(f"a record of {section.name} runs past its end")
+            yield attribute, data[at : at + size]
+            at += size
+
+
+def parameters(elf: Elf, symbol: str) -> list[int]:
+    """The sizes in bytes of a kernel's parameters, in order. FileError where a cubin does not tell."""
+    found = {}
+    for section in elf.sections:
+        if section.name == f".nv.info.{symbol}":
+            for attribute, value in _attributes(section):
+                if attribute == _PARAMETER and len(value) == 12:
+                    _, place, packed = struct.unpack("<III", value)
+                    found[place & 0xFFFF] = packed >> 18
+    if not found:
+        raise FileError(f"says nothing about the parameters of {symbol}")
+    return [found[ordinal] for ordinal in sorted(found)]
+
+
+def frames(elf: Elf) -> dict[str, int]:
+    """The stack frame of each function of a cubin, in bytes a thread: what is in local memory, spills
+    included."""
+    names = _symbol_names(elf)
+    found = {}
+    for section in elf.sections:
+        if section.name == ".nv.info":
+            for attribute, value in _attributes(section):
+                if attribute == _FRAME_SIZE and len(value) == 8:
+                    index, size = struct.unpack("<II", value)
+                    if index >= len(names):
+                        raise FileError(f"a frame of symbol {index}; there are {len(names)}")
+                    found[names[index]] = size
+    return found
+
+
+def _symbol_names(elf: Elf) -> list[str]:
+    for section in elf.of_type(_SYMTAB):
+        if section.link >= len(elf.sections):
+            raise FileError(f"symbol table {section.name} names string table {section.link}; there is none")
+        strings, rows = elf.sections[section.link].data, range(0, len(section.data), _SYMBOL.size)
+        texts = (struct.unpack_from("<I", section.data, row)[0] for row in rows)
+        return [_string(strings, text) if text else "" for text in texts]
+    return []

@@ -5,40 +5,80 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from . import emit, index, name, plan, provenance, state
+from .lower import templates
 from .options import Options, Progress
 from .provenance import BuildError
 from .state import UnitRecord
 
 COMMENT = "//"
 _WORTH_A_POOL = 64  # units to emit
+_BUILD = """extern "C" __attribute__((visibility("default"))) const char* wootz_stub_build(void)
+{
+    return "$SHA";
+}
+"""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A unit's source text and entries; stub: its host stub's text, or ""; kind: one of state.KINDS."""
+
+    text: str
+    entries: tuple[dict[str, Any], ...]
+    stub: str = ""
+    kind: str = state.DSL
 
 
 def render(unit: plan.Unit) -> tuple[str, tuple[dict[str, Any], ...]]:
-    """A unit's whole source text and its entries. BuildError names the unit where emission fails."""
+    """A unit's source text and its entries. BuildError names the unit where emission fails."""
+    whole = rendered(unit)
+    return whole.text, whole.entries
+
+
+def rendered(unit: plan.Unit) -> Rendered:
+    """Everything that is emitted for a unit. BuildError names the unit where emission fails."""
     try:
         emitted = emit.emit(unit.kernel, unit.format, unit.target, unit.dtypes)
     except Exception as error:
         raise BuildError(f"{unit.key}: cannot be emitted: {type(error).__name__}: {error}") from error
     first = provenance.header(COMMENT, unit.kernel.name, unit.format_name or name.NO_FORMAT, unit.target.name)
-    entries = tuple(
-        {"dtype": e.dtype, "options": dict(e.options), "entry": e.to_json()} for e in emitted.entries
+    noted = f"{COMMENT} Host stub: {index.sha256(emitted.stub.encode())}\n" if emitted.stub else ""
+    text = first + noted + emitted.text  # a stub is part of what evidence is about
+    return Rendered(
+        text, tuple(map(_entry, emitted.entries)), _stub(first, emitted.stub, text), _kind(emitted)
     )
-    return first + emitted.text, entries
 
 
-def render_all(units: Sequence[plan.Unit], jobs: int) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
-    """`render` of each unit, in order; in several processes where that is worth their start."""
+def _entry(entry: emit.Entry) -> dict[str, Any]:
+    types = {"types": dict(entry.types)} if entry.types else {}
+    return {"dtype": entry.dtype, "options": dict(entry.options), **types, "entry": entry.to_json()}
+
+
+def _stub(first: str, text: str, source: str) -> str:
+    """A host stub, which knows the source that its cubin is made from."""
+    return text and f"{first}{text}\n{_BUILD.replace('$SHA', index.sha256(source.encode()))}"
+
+
+def _kind(emitted: emit.Emitted) -> str:
+    if not emitted.instances:
+        return state.DSL
+    return state.CUTLASS if templates.uses_cutlass(emitted.text) else state.LEAN
+
+
+def render_all(units: Sequence[plan.Unit], jobs: int) -> Iterator[Rendered]:
+    """`rendered` of each unit, in order; in several processes where that is worth their start."""
     if jobs == 1 or len(units) < _WORTH_A_POOL:
-        yield from map(render, units)
+        yield from map(rendered, units)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), _leave_interrupts_to_the_parent) as pool:
         try:
-            yield from pool.map(render, units, chunksize=4)
+            yield from pool.map(rendered, units, chunksize=4)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -59,21 +99,31 @@ def emit_all(
     }
     pending = [unit for unit in units if unit.key not in records]
     changed = 0
-    for done, (unit, (text, entries)) in enumerate(zip(pending, render_all(pending, options.jobs)), 1):
-        changed += provenance.write(out / unit.source, text)
-        paths, digest = tuple(path for _, path in unit.artifacts), index.sha256(text.encode())
-        records[unit.key] = UnitRecord(unit.key, inputs[unit.key], unit.source, digest, paths, entries)
+    for done, (unit, made) in enumerate(zip(pending, render_all(pending, options.jobs)), 1):
+        changed += provenance.write(out / unit.source, made.text)
+        changed += provenance.write(out / unit.stub_source, made.stub) if made.stub else 0
+        records[unit.key] = record(unit, inputs[unit.key], made)
         progress("emit", done, len(pending), unit.key)
-    current = {path for record in records.values() for path in (record.source, *record.artifacts)}
-    stale = {path for record in known.values() for path in (record.source, *record.artifacts)} - current
+    current = {path for record in records.values() for path in record.files}
+    stale = {path for record in known.values() for path in record.files} - current
     _delete(out, stale)
     ordered = [records[unit.key] for unit in units]
     state.save_units(out, ordered)
     return ordered, changed + len(stale)
 
 
+def record(unit: plan.Unit, inputs: str, made: Rendered) -> UnitRecord:
+    """What the build remembers of a unit that was emitted. inputs: the digest of what it depends on."""
+    paths = tuple(path for _, path in unit.artifacts)
+    digest = index.sha256(made.text.encode())
+    stub = (unit.stub_source, index.sha256(made.stub.encode()), unit.stub) if made.stub else ()
+    return UnitRecord(unit.key, inputs, unit.source, digest, paths, made.entries, made.kind, *stub)
+
+
 def _is_current(out: Path, record: UnitRecord | None, inputs: str) -> bool:
-    return record is not None and record.inputs == inputs and _hash_of(out / record.source) == record.sha256
+    if record is None or record.inputs != inputs or _hash_of(out / record.source) != record.sha256:
+        return False
+    return not record.stub or _hash_of(out / record.stub_source) == record.stub_sha256
 
 
 def _hash_of(path: Path) -> str:

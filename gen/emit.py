@@ -4,17 +4,17 @@ input."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from . import passes
+from . import gate, passes
 from .axes import Format
 from .dsl import Builder
-from .family import Formula, Variant, family
+from .family import Arg, Formula, Instance, Launch, Variant, family
 from .ir import Function
-from .lower import cpu, cuda, metal
+from .lower import cpu, cuda, metal, templates
 from .lower.walker import Dialect, refused
 from .manifest import KernelSpec
 from .name import symbol
@@ -30,16 +30,10 @@ DTYPE_FEATURES = {"bf16": "bf16"}
 
 
 @dataclass(frozen=True)
-class Arg:
-    name: str
-    type: str
-    role: str
-
-
-@dataclass(frozen=True)
 class Entry:
     """One entry point of an artifact: how to bind, launch and choose it. shared: group memory to ask for at
-    launch; static_shared: what the code declares itself; both in bytes a block."""
+    launch; static_shared: what the code declares itself; both in bytes a block. extra: what most entries
+    have not. types: dtypes of operands that are not the cell's."""
 
     symbol: str
     dtype: str
@@ -47,9 +41,11 @@ class Entry:
     args: tuple[Arg, ...]
     block: tuple[int, int, int]
     grid: tuple[Formula, Formula, Formula]
-    shared: int
+    shared: Formula
     static_shared: int
     when: tuple[Formula, ...]
+    extra: dict[str, Any] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -60,23 +56,34 @@ class Entry:
             "shared": self.shared,
             "static_shared": self.static_shared,
             "when": list(self.when),
+            **self.extra,
         }
 
 
 @dataclass(frozen=True)
 class Emitted:
+    """A unit's text, its host stub's ("" where it has none), and its entries. instances: whether any entry
+    is made from device templates."""
+
     text: str
     entries: tuple[Entry, ...]
+    stub: str = ""
+    instances: bool = False
 
 
-def refusal(kernel: KernelSpec, fmt: Format | None, dtype: str, target: Target) -> str | None:
-    """Why this cell cannot be emitted, or None. Costs microseconds: declared features only."""
+def refusal(
+    kernel: KernelSpec, fmt: Format | None, dtype: str, target: Target, options: Mapping[str, str]
+) -> str | None:
+    """Why this cell cannot be emitted, or None. Costs microseconds: declared facts only."""
     feature = DTYPE_FEATURES.get(dtype)
     if feature and not target.has(feature):
         return (
             f"{dtype} activations need the feature {feature!r}, which target {target.name} does not declare"
         )
-    return None
+    declared = family(kernel.name)
+    if missing := sorted(declared.needs - target.features):
+        return f"{kernel.name} needs the feature {missing[0]!r}, which target {target.name} does not declare"
+    return declared.accepts(fmt, dtype, target, dict(options)) if declared.accepts else None
 
 
 def kernel_record(kernel: KernelSpec) -> dict[str, Any]:
@@ -92,10 +99,10 @@ def choices(options: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, str]]:
 
 def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[str, ...]) -> Emitted:
     """The source of one artifact, all dtypes, options and variants as entry points; no provenance line."""
-    # Text depends on a target's language, features and block limits alone, so that targets can share it.
+    # Text depends on a target's language, features and limits alone, so that targets can share it.
     shape = Target(
-        "", target.backend, features=target.features, simd=target.simd,
-        max_threads=target.max_threads, shared_bytes=target.shared_bytes,
+        "", target.backend, features=target.features, simd=target.simd, max_threads=target.max_threads,
+        shared_bytes=target.shared_bytes, shared_max=target.shared_max, registers=target.registers,
     )  # fmt: skip
     return _emit(kernel.name, tuple(kernel.options.items()), fmt, shape, dtypes)
 
@@ -108,30 +115,62 @@ def _emit(
     target: Target,
     dtypes: tuple[str, ...],
 ) -> Emitted:
-    render, dialect = RENDER[target.backend]
+    declared, render = family(kernel), RENDER[target.backend][0]
     functions: list[Function] = []
+    instances: list[tuple[str, Instance]] = []
     entries: list[Entry] = []
     for dtype, chosen in product(dtypes, choices(dict(options))):
-        for variant in family(kernel).variants(fmt, dtype, target, chosen):
-            function = _build(kernel, fmt, dtype, target, variant)
-            reason = refused(function, dialect)
-            if reason:
-                raise ValueError(f"{function.name} for {dialect.name}: {reason}")
-            functions.append(function)
-            entries.append(_entry(function, dtype, variant))
-    return Emitted(render(functions), tuple(entries))
+        if declared.accepts and declared.accepts(fmt, dtype, target, chosen):
+            continue
+        types = declared.types(dtype, chosen) if declared.types else {}
+        for variant in declared.variants(fmt, dtype, target, chosen):
+            name = symbol(kernel, variant.options, fmt.name if fmt else None, dtype, variant.suffix)
+            gate.rows(variant.gate)
+            if isinstance(variant, Instance):
+                instances.append((name, variant))
+                entries.append(_instance_entry(name, dtype, variant, types))
+            else:
+                functions.append(_build(name, target, variant))
+                entries.append(_entry(functions[-1], dtype, variant, types))
+    symbols = [entry.symbol for entry in entries]
+    if twice := next((s for s in symbols if symbols.count(s) > 1), None):
+        raise ValueError(f"{twice}: two variants have this symbol; give each a suffix of its own")
+    if instances and target.backend != "cuda":
+        raise ValueError(f"{instances[0][0]}: device templates are for CUDA, not for {target.backend}")
+    text = "\n".join(part for part in (render(functions) if functions else "", _inlined(instances)) if part)
+    return Emitted(text, tuple(entries), _stub(instances), bool(instances))
 
 
-def _build(kernel: str, fmt: Format | None, dtype: str, target: Target, variant: Variant) -> Function:
-    name = symbol(kernel, variant.options, fmt.name if fmt else None, dtype, variant.suffix)
+def _inlined(instances: Sequence[tuple[str, Instance]]) -> str:
+    """The text of template instances: headers, what they share, and each one's own."""
+    headers = dict.fromkeys(header for _, i in instances for header in i.templates)
+    shared = dict.fromkeys(text for _, i in instances for text in i.preamble)
+    return templates.inline(headers, [*shared, *(_named(i.text, name) for name, i in instances)])
+
+
+def _stub(instances: Sequence[tuple[str, Instance]]) -> str:
+    """The text of the host stub of those instances that have one."""
+    return templates.inline((), [_named(i.stub, name) for name, i in instances if i.stub])
+
+
+def _named(text: str, name: str) -> str:
+    return text.replace(templates.SYMBOL, name)
+
+
+def _build(name: str, target: Target, variant: Variant) -> Function:
+    dialect = RENDER[target.backend][1]
     builder = Builder(name, variant.threads, target.simd)
     variant.build(builder)
-    return passes.run(builder.function, target)
+    function = passes.run(builder.function, target)
+    reason = refused(function, dialect)
+    if reason:
+        raise ValueError(f"{function.name} for {dialect.name}: {reason}")
+    return function
 
 
-def _entry(function: Function, dtype: str, variant: Variant) -> Entry:
+def _entry(function: Function, dtype: str, variant: Variant, types: dict[str, str]) -> Entry:
     args = tuple(Arg(p.name, p.type, p.role) for p in function.params)
-    block = (function.threads, 1, 1)
+    block, shared = (function.threads, 1, 1), function.shared_bytes()
     return Entry(
         function.name,
         dtype,
@@ -140,6 +179,47 @@ def _entry(function: Function, dtype: str, variant: Variant) -> Entry:
         block,
         variant.grid,
         0,
-        function.shared_bytes(),
+        shared,
         variant.when,
+        {"gate": variant.gate} if variant.gate else {},
+        types,
     )
+
+
+def _instance_entry(name: str, dtype: str, instance: Instance, types: dict[str, str]) -> Entry:
+    extra: dict[str, Any] = {
+        "cluster": list(instance.cluster) if instance.cluster != (1, 1, 1) else None,
+        "workspace": instance.workspace,
+        "zeroed": instance.zeroed,
+        "maps": {m.name: m.record() for m in instance.maps},
+        "pdl": instance.pdl,
+        "stub": name if instance.stub else "",
+        "prologue": [_launch(name, launch) for launch in instance.prologue],
+        "gate": instance.gate,
+        "spills": {"bytes": instance.spills.bytes, "reason": instance.spills.reason}
+        if instance.spills
+        else None,
+    }
+    return Entry(
+        name,
+        dtype,
+        instance.options,
+        instance.args,
+        (instance.threads, 1, 1),
+        instance.grid,
+        instance.shared,
+        instance.static_shared,
+        instance.when,
+        {key: value for key, value in extra.items() if value},
+        types,
+    )
+
+
+def _launch(name: str, launch: Launch) -> dict[str, Any]:
+    return {
+        "symbol": f"{name}_{launch.suffix}",
+        "args": [[a.name, a.type, a.role] for a in launch.args],
+        "block": [launch.threads, 1, 1],
+        "grid": list(launch.grid),
+        "shared": launch.shared,
+    }

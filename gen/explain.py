@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import emission, index, name, ninja, plan, toolchain
+from . import emission, family, index, name, ninja, plan, tiles, toolchain
+from .cutlass import Headers
 from .manifest import Manifest
 from .provenance import BuildError
+from .state import UnitRecord
 
 _LONG = ("values", "positions")  # tables that would bury the rest
 
@@ -22,7 +24,8 @@ def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path
     unit = next(iter(plan.units(manifest, plan.select(manifest, whole))), None)
     if unit is None:
         raise plan.PlanError(
-            f"kernel {kernel} has no cells with format {fmt}: see formats of {kernel} in the manifest"
+            f"kernel {kernel} has no cells with format {fmt} on target {target}: see formats and targets of "
+            f"{kernel}, and kernels of {target}, in the manifest"
         )
     fact: dict[str, Any] = {
         "unit": unit.key,
@@ -31,15 +34,32 @@ def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path
         "cells": [{"key": c.key, "state": c.state, "reason": c.reason, "evidence": []} for c in unit.cells],
         "source": unit.source,
         "artifacts": [path for _, path in unit.artifacts],
-        "commands": _commands(unit),
+        "commands": _commands(unit, None),
         "entries": [],
+        "tiles": _tiles(unit),
     }
     if unit.jobs:
-        text, entries = emission.render(unit)
-        fact["source_sha256"] = index.sha256(text.encode())
-        fact["entries"] = [{"dtype": e["dtype"], "options": e["options"], **e["entry"]} for e in entries]
+        record = emission.record(unit, "", emission.rendered(unit))
+        fact["source_sha256"], fact["kind"] = record.sha256, record.kind
+        fact["artifacts"] += [record.stub] if record.stub else []
+        fact["commands"] = _commands(unit, record)
+        fact["entries"] = [
+            {"dtype": e["dtype"], "options": e["options"], **e["entry"]} for e in record.entries
+        ]
         _add_evidence(fact, folder)
     return fact
+
+
+def _tiles(unit: plan.Unit) -> list[dict[str, Any]]:
+    """The tiles that each job's template could have, those that the target does not allow with the reason."""
+    lattice = family.family(unit.kernel.name).lattice
+    found = []
+    for cell in unit.jobs if lattice else ():
+        given = lattice(unit.format, cell.dtype, unit.target, dict(cell.options)) if lattice else None
+        for each in tiles.candidates(given, unit.target) if given else ():
+            cost = vars(each.cost) if each.cost else {}
+            found.append({"cell": cell.key, "point": dict(each.point), **cost, "reason": each.reason})
+    return found
 
 
 def _short(value: Any) -> Any:
@@ -49,11 +69,12 @@ def _short(value: Any) -> Any:
     return [_short(v) for v in value] if isinstance(value, list) else value
 
 
-def _commands(unit: plan.Unit) -> list[str]:
+def _commands(unit: plan.Unit, record: UnitRecord | None) -> list[str]:
     """The compiler calls, without the shell around them that makes them atomic; tools go by their plain
     names."""
-    rules = ninja.commands(toolchain.Toolchain())
-    return [ninja.expand(ninja.bare(rules[edge.rule]), edge) for edge in ninja.edges(unit)]
+    headers = Headers(("CUTLASS/include", "CUTLASS/tools/util/include"), "")
+    rules = ninja.commands(toolchain.Toolchain(cutlass=headers, cuda=("CUDA/include",)))
+    return [ninja.expand(ninja.bare(rules[edge.rule]), edge) for edge in ninja.edges(unit, record)]
 
 
 def _add_evidence(fact: dict[str, Any], folder: Path | None) -> None:
@@ -85,12 +106,33 @@ def as_text(fact: Mapping[str, Any]) -> str:
     for entry in fact["entries"]:
         when = " and ".join(map(formula, entry["when"])) or "always"
         lines.append(f"  {entry['symbol']}  when {when}")
-        lines.append(
-            f"    grid ({', '.join(map(formula, entry['grid']))}), "
-            f"block {entry['block']}, shared {entry['shared']} + {entry['static_shared']} B"
-        )
+        lines.append(f"    {_launch(entry)}")
         lines.append(f"    ({', '.join(f'{kind} {label}: {role}' for label, kind, role in entry['args'])})")
+        lines += [f"    {key} {_shown(entry[key])}" for key in _MORE if key in entry]
+    lines += ["", "tiles"] if fact["tiles"] else []
+    for tile in fact["tiles"]:
+        point = ", ".join(f"{axis} {value}" for axis, value in tile["point"].items())
+        lines.append(f"  {tile['cell']}  {point}: {tile['reason'] or 'allowed'}")
     return "\n".join(lines)
+
+
+_MORE = ("cluster", "workspace", "maps", "prologue", "gate", "spills")
+"""What only some entries have."""
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _launch(entry: Mapping[str, Any]) -> str:
+    """Grid, block and group memory, or who says."""
+    if "stub" in entry:
+        return f"launched as {entry['stub']}_query of its host stub says"
+    grid = ", ".join(map(formula, entry["grid"]))
+    return (
+        f"grid ({grid}), block {entry['block']}, "
+        f"shared {formula(entry['shared'])} + {entry['static_shared']} B"
+    )
 
 
 _INFIX = {

@@ -1,4 +1,4 @@
-"""What a kernel file in `kernels/` declares: its record for the index, and its variants."""
+"""What a kernel file in `kernels/` declares: its record for the index, its variants, what it needs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,123 @@ from typing import Any, Union
 from .axes import Format
 from .dsl import Builder
 from .target import Target
+from .tiles import Lattice
 
 Formula = Union[int, str, list[Any]]
-"""int | shape name | [op, a, b], op in ceildiv mul add sub min max div mod lt le eq ge gt and or."""
+"""int | name | [op, a, b], op in ceildiv mul add sub min max div mod lt le eq ge gt and or. Names: those of
+shapes and scalars, has_<optional operand> (0 or 1), sms."""
+
+Axis = Formula
+"""One axis of an operand. Only plain names bind; numbers and formulas are checked."""
+
+QUANTISED = ("quantised", "packed", "tiled")
+"""Kinds of operands that have a format."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """kind "array" (of the cell's dtype) or "quantised"; shape: the names of its axes."""
+    """kind: "array"; "quantised" (natural layout); "packed" (units in the order of a matrix instruction);
+    "tiled" (codes, and scales in the tiles that hardware reads). dtype "" is the cell's. An optional operand
+    that is not given is a null pointer. format: the option that names its element, where that is not of the
+    cell's format."""
 
     name: str
     kind: str
-    shape: tuple[str, ...]
+    shape: tuple[Axis, ...]
+    dtype: str = ""
+    optional: bool = False
+    format: str = ""
 
     def record(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": self.kind, "shape": list(self.shape)}
+        """For the index."""
+        given = {"dtype": self.dtype, "optional": self.optional, "format": self.format}
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "shape": list(self.shape),
+            **{k: v for k, v in given.items() if v},
+        }
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number that a call may give by name. type: f32 or u32; choices: words that stand for 0, 1, ..."""
+
+    name: str
+    type: str
+    default: float = 0
+    choices: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """For the index."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "default": self.default,
+            "choices": list(self.choices),
+        }
+
+
+@dataclass(frozen=True)
+class Arg:
+    """One parameter of an entry point. type: ptr, u32, u64, f32 or map; role: in, out, shape, pitch, scalar,
+    workspace or map."""
+
+    name: str
+    type: str
+    role: str
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor map, passed by value as the argument `name`, over the array or field `of`. dims: innermost
+    first; strides: bytes, one fewer than dims; box: elements. Reads outside give zero."""
+
+    name: str
+    of: str
+    dtype: str
+    dims: tuple[Formula, ...]
+    strides: tuple[Formula, ...]
+    box: tuple[int, ...]
+    swizzle: int = 128
+    promotion: int = 256
+
+    def record(self) -> dict[str, Any]:
+        """For the index."""
+        return {
+            "of": self.of,
+            "dtype": self.dtype,
+            "dims": list(self.dims),
+            "strides": list(self.strides),
+            "box": list(self.box),
+            "swizzle": self.swizzle,
+            "promotion": self.promotion,
+        }
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch before the main one, on the same stream: of the kernel `$SYMBOL_<suffix>` of the text."""
+
+    suffix: str
+    args: tuple[Arg, ...]
+    threads: int
+    grid: tuple[Formula, Formula, Formula]
+    shared: Formula = 0
+
+
+@dataclass(frozen=True)
+class Spill:
+    """Why an entry may have a stack frame of so many bytes a thread."""
+
+    bytes: int
+    reason: str
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One entry point: how it is launched, when it may be used, and the function that builds its body."""
+    """One entry point: how it is launched, when it may be used, and the function that builds its body. gate:
+    as of an Instance."""
 
     suffix: str
     threads: int
@@ -38,6 +135,46 @@ class Variant:
     build: Callable[[Builder], None]
     when: tuple[Formula, ...] = ()
     options: dict[str, str] = field(default_factory=dict)
+    gate: str = ""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One entry point made from device templates.
+
+    templates: headers in cutlass/, which emission puts into the text, each once. preamble: texts that several
+    instances of a unit share (a decode functor), each once. text: what follows; `$SYMBOL` stands for the
+    entry's symbol. shared: dynamic bytes of a block. workspace: bytes; zeroed: all zero before the first
+    launch, and left so. gate: rows of the table in gate.py, joined by "+". stub: text of the host stub; then
+    args are what the stub is given, and threads, grid, shared, cluster and workspace are the stub's answer.
+    """
+
+    suffix: str
+    templates: tuple[str, ...]
+    text: str
+    args: tuple[Arg, ...]
+    threads: int
+    grid: tuple[Formula, Formula, Formula]
+    when: tuple[Formula, ...] = ()
+    options: dict[str, str] = field(default_factory=dict)
+    shared: Formula = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    maps: tuple[TensorMap, ...] = ()
+    workspace: Formula = 0
+    zeroed: bool = False
+    pdl: bool = False
+    gate: str = ""
+    stub: str = ""
+    prologue: tuple[Launch, ...] = ()
+    preamble: tuple[str, ...] = ()
+    static_shared: int = 0
+    spills: Spill | None = None
+
+
+Variants = Callable[[Union[Format, None], str, Target, dict[str, str]], Iterable[Union[Variant, Instance]]]
+Types = Callable[[str, dict[str, str]], dict[str, str]]
+Lattices = Callable[[Union[Format, None], str, Target, dict[str, str]], Union[Lattice, None]]
+Accepts = Callable[[Union[Format, None], str, Target, dict[str, str]], Union[str, None]]
 
 
 @dataclass(frozen=True)
@@ -45,28 +182,47 @@ class Family:
     """A kernel family. `variants(fmt, dtype, target, options)` yields every entry of one cell's dtype, the
     first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias:
     whether the output may be an input. flat: operands of any one shape are taken as n elements in a row.
-    options: the values that each of its options may have."""
+    options: the values that each of its options may have. needs: features that a target must have.
+    scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
+    by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only.
+    lattice(fmt, dtype, target, options): the tiles that its template could have, for `wootz explain`."""
 
     operands: tuple[Operand, ...]
     output: Operand
-    variants: Callable[[Format | None, str, Target, dict[str, str]], Iterable[Variant]]
+    variants: Variants
     limits: dict[str, tuple[int, int]] = field(default_factory=dict)
     alias: bool = False
     flat: bool = False
     options: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    needs: frozenset[str] = frozenset()
+    scalars: tuple[Scalar, ...] = ()
+    types: Types | None = None
+    accepts: Accepts | None = None
+    lattice: Lattices | None = None
 
     @property
     def quantised(self) -> bool:
-        return any(o.kind == "quantised" for o in self.operands)
+        """Whether an operand has a format."""
+        return any(o.kind in QUANTISED for o in self.operands)
+
+    @property
+    def packed(self) -> bool:
+        """Whether an operand is made of packed units."""
+        return any(o.kind == "packed" for o in (*self.operands, self.output))
 
     def record(self) -> dict[str, Any]:
-        return {
+        """For the index."""
+        output = self.output.record()
+        if self.output.kind == "array":
+            del output["kind"]
+        record = {
             "operands": [o.record() for o in self.operands],
-            "output": {"name": self.output.name, "shape": list(self.output.shape)},
+            "output": output,
             "limits": {name: list(bounds) for name, bounds in sorted(self.limits.items())},
             "alias": self.alias,
             "flat": self.flat,
         }
+        return {**record, **({"scalars": [s.record() for s in self.scalars]} if self.scalars else {})}
 
 
 class UnknownKernel(LookupError):

@@ -20,6 +20,7 @@ from typing import Any
 
 from . import __version__
 from .axes import Format
+from .fragment import fragment
 from .provenance import BuildError
 from .target import Target
 
@@ -66,8 +67,8 @@ def evidence_of(key: str, source: str, compiled: bool, evidence: Evidence) -> li
 
 
 def format_record(fmt: Format) -> dict[str, Any]:
-    """A format's line: its descriptor."""
-    return {"key": fmt.name, **fmt.descriptor()}
+    """A format's line: its descriptor, and its packed layout."""
+    return {"key": fmt.name, **fmt.descriptor(), "packed": fragment(fmt).record()}
 
 
 def target_record(target: Target) -> dict[str, Any]:
@@ -139,9 +140,11 @@ def _structure(text: Sequence[str], index: Mapping[str, Any]) -> Iterator[str]:
 
 def _cell_problems(folder: Path, cell: Mapping[str, Any]) -> Iterator[str]:
     key = cell["key"]
-    claims = [(file["file"], file["sha256"]) for file in cell["files"]] + [
-        (cell["source"], cell["source_sha256"])
-    ]
+    stub = cell.get("stub", {})
+    files = [*cell["files"], *([stub] if "file" in stub else [])]
+    sources = [cell, *([stub] if stub else [])]
+    claims = [(file["file"], file["sha256"]) for file in files]
+    claims += [(source["source"], source["source_sha256"]) for source in sources]
     for file, expected in claims:
         pure = PurePosixPath(file)
         if pure.is_absolute() or ".." in pure.parts:

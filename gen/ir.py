@@ -26,9 +26,30 @@ INDEX = frozenset({"u32", "u64"})
 Attr = Union[int, float, str]
 
 
+@dataclass(frozen=True)
+class MatrixShape:
+    """One matrix multiplication: rows x columns sums of `depth` products, in f32. operands: what may be
+    multiplied. across: the second operand is best kept with its depth contiguous."""
+
+    rows: int
+    columns: int
+    depth: int
+    operands: tuple[str, ...]
+    across: bool = True
+
+    def part(self, name: str) -> tuple[int, int]:
+        """Rows and columns of a tile: left, right or sum."""
+        return {
+            "left": (self.rows, self.depth),
+            "right": (self.depth, self.columns),
+            "sum": (self.rows, self.columns),
+        }[name]
+
+
 @dataclass(frozen=True, eq=False)
 class Ref:
-    """A memory object. space: global | shared | local | table; size in elements (0 for global memory)."""
+    """A memory object. space: global | shared | local | table | tile; size in elements (0 for global
+    memory), of a `tile` in fragments, which are its `part` of `shape`."""
 
     name: str
     dtype: str
@@ -38,11 +59,14 @@ class Ref:
     values: tuple[float, ...] = ()
     base: Ref | None = None  # a pointer moved by `offset` keeps its origin
     alone: bool = True  # no other argument reaches the same memory
+    shape: MatrixShape | None = None
+    part: str = ""
 
 
 @dataclass(eq=False)
 class Value:
-    """One operation. dtype "" means no result; width > 1 is a vector of u32 words."""
+    """One operation. dtype "" means no result; width > 1 is a vector of u32 words. reads: what an effect
+    takes beside the object that it writes."""
 
     op: str
     dtype: str
@@ -50,6 +74,7 @@ class Value:
     ref: Ref | None = None
     attrs: dict[str, Attr] = field(default_factory=dict)
     width: int = 1
+    reads: tuple[Ref, ...] = ()
 
 
 @dataclass(eq=False)
@@ -131,6 +156,7 @@ _NUM, _INT, _F32, _BOOL = (
 )
 _ANY = frozenset(DTYPES)
 _LOGIC = _INT | _BOOL
+_TILE = frozenset({"u32", "f32"})
 
 OPS: dict[str, Op] = {
     "const": Op(0, _ANY, "attr"),
@@ -167,6 +193,12 @@ OPS: dict[str, Op] = {
     "atomic_add": Op(2, _ANY, "none", "effect"),
     "lane_xor": Op(1, frozenset({"f32", "u32"}), "same", "collective"),  # attrs: mask
     "barrier": Op(0, _ANY, "none", "collective"),
+    # Fragments, by their numbers; memory, by its first element and the distance of its rows. attrs of
+    # tile_load: transposed, whether memory holds the transpose.
+    "tile_fill": Op(2, _TILE, "none", "collective"),  # number, value
+    "tile_load": Op(3, _TILE, "none", "collective"),  # number, element, stride; reads memory
+    "tile_multiply": Op(3, _TILE, "none", "collective"),  # sum, left, right; sum += left * right
+    "tile_store": Op(3, _TILE, "none", "collective"),  # number, element, stride; reads the fragment
 }
 
 

@@ -31,13 +31,15 @@ _NEAR_MISSES = 20  # near misses are worked out for this many unknown names of a
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """A kernel's entry. formats: "all", or names; () for a kernel that takes no quantised operand."""
+    """A kernel's entry. formats: "all", or names; () for a kernel that takes no quantised operand. targets:
+    those that it is built for."""
 
     name: str
     dtypes: tuple[str, ...]
     formats: Subset = ()
     options: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     knobs: dict[str, Any] = field(default_factory=dict, hash=False)
+    targets: Subset = "all"
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,7 @@ class _Reader:
             extension=row.get("extension", backend.extension),
             capability=tuple(row["capability"]) if "capability" in row else None,
             suffix=row.get("suffix", ""),
+            kernels=self.subset(("targets", name, "kernels"), row.get("kernels", "all"), "kernels"),
         )
 
     def check_target(self, name: str, row: dict[str, Any], arch: str) -> None:
@@ -241,7 +244,8 @@ class _Reader:
             self.unique((*path, "options", key), values)
         formats = body.get("formats", "none")
         chosen = () if formats == "none" else self.subset((*path, "formats"), formats, "formats")
-        return KernelSpec(name, tuple(body["dtypes"]), chosen, options, dict(body.get("knobs", {})))
+        targets = self.subset((*path, "targets"), body.get("targets", "all"), "targets")
+        return KernelSpec(name, tuple(body["dtypes"]), chosen, options, dict(body.get("knobs", {})), targets)
 
     def declared(self, kernel: KernelSpec, known: Declared) -> None:
         """What a manifest asks of a kernel, against what the kernel's file declares."""

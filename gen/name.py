@@ -19,6 +19,7 @@ FOLDERS = {"cubin": "cubin", "ptx": "ptx", "metallib": "metallib", "so": "cpu"}
 """Artifact folder by file extension."""
 
 SOURCES = "src"
+STUBS = "stub"
 WORK = ".wootz"
 """Everything in an artifact folder that is not shipped."""
 
@@ -55,6 +56,16 @@ def artifacts(kernel: str, fmt: str | None, target: Target) -> tuple[tuple[str, 
     stem = f"{FOLDERS[target.extension]}/{_stem(kernel, fmt, target)}"
     sets = target.isa or ("",)
     return tuple((isa, f"{stem}{'.' if isa else ''}{isa}.{target.extension}") for isa in sets)
+
+
+def stub_source(kernel: str, fmt: str | None, target: Target) -> str:
+    """The emitted host stub of a unit: "src/gemm/sm_90a.stub.cpp"."""
+    return f"{SOURCES}/{_stem(kernel, fmt, target)}.stub.cpp"
+
+
+def stub(kernel: str, fmt: str | None, target: Target) -> str:
+    """The compiled host stub of a unit: "stub/gemm/sm_90a.so"."""
+    return f"{STUBS}/{_stem(kernel, fmt, target)}.so"
 
 
 def intermediate(artifact: str, extension: str) -> str:

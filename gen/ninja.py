@@ -1,4 +1,4 @@
-"""The build graph as a ninja file: a small writer, one rule a backend, one edge an artifact.
+"""The build graph as a ninja file: a small writer, one rule for each kind of compile, one edge an artifact.
 
 Every command compiles to a temporary name and renames it, so a killed or failed compiler leaves no artifact
 behind, neither half of a new one nor an old one that no longer fits its source.
@@ -13,24 +13,37 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import name
+from . import name, state
 from .plan import Unit
+from .state import UnitRecord
 from .tool import Tool
 from .toolchain import Toolchain, march, runs_here
 
 GIB = 1 << 30
-PEAK = {"cuda": GIB // 2, "cpu": 3 * GIB // 4, "metal": GIB // 2}
-"""The most memory one compile of a backend's units takes, in bytes, with room to spare."""
+PEAK = {"cuda": GIB // 2, "cpu": 3 * GIB // 4, "metal": GIB // 2, "cutlass": 6 * GIB, "stub": GIB}
+"""The most memory one compile of a pool takes, in bytes, with room to spare."""
 
 _USABLE = 0.8  # of the memory that is free
 
-NVCC_FLAGS = (
-    "-cubin",
+NVCC_FLAGS = ("-cubin", "-std=c++17", "-O3", "-DNDEBUG", "-allow-unsupported-compiler")
+KIND_FLAGS = {
+    state.DSL: ("-fmad=false",),  # the DSL says where it wants a fused multiply-add
+    state.LEAN: ("--expt-relaxed-constexpr",),
+    state.CUTLASS: ("--expt-relaxed-constexpr",),
+}
+STUB_FLAGS = (
     "-std=c++17",
-    "-O3",
+    "-O1",
     "-DNDEBUG",
-    "-fmad=false",
-    "-allow-unsupported-compiler",
+    "-fPIC",
+    "-shared",
+    "-fpermissive",  # device code, which is read here and never called
+    "-w",
+    "-fvisibility=hidden",
+    "-s",
+    "-Wl,--build-id=none",
+    "-Wl,--as-needed",
+    "-Wl,-z,defs",
 )
 CXX_FLAGS = (
     "-std=c++17",
@@ -128,11 +141,16 @@ def available_memory() -> int:
     return max(min(found), 0) if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
-def pool_depths(backends: Iterable[str], jobs: int, memory: int) -> dict[str, int]:
-    """How many units of each backend may compile at once: within the jobs, and an even share of the
-    memory."""
-    names = sorted(set(backends))
-    return {b: max(1, min(jobs, int(memory * _USABLE / len(names)) // PEAK[b])) for b in names}
+def pool_depths(pools: Iterable[str], jobs: int, memory: int) -> dict[str, int]:
+    """How many compiles of each pool may run at once: within the jobs, and a share of the memory. What a pool
+    of small compiles cannot use goes to the others."""
+    left, depths = memory * _USABLE, dict[str, int]()
+    names = sorted(set(pools), key=lambda pool: (PEAK[pool], pool))
+    for number, pool in enumerate(names):
+        share = min(jobs * PEAK[pool], left / (len(names) - number))
+        left -= share
+        depths[pool] = max(1, min(jobs, int(share) // PEAK[pool]))
+    return depths
 
 
 def _shell(words: Iterable[str]) -> str:
@@ -166,21 +184,49 @@ def commands(tools: Toolchain, launcher: Sequence[str] = ()) -> dict[str, str]:
     xcrun = f"{_shell(tools.xcrun.command if tools.xcrun else ('xcrun',))} -sdk macosx"
     nvcc = f"{start(tools.nvcc, 'nvcc')} -ccbin {_shell([host])} {_shell(NVCC_FLAGS)}"
     cxx = f"{start(tools.host, 'c++')} {_shell((*CXX_FLAGS, *_LINK.get(platform.system(), ())))}"
+    headers = _headers(tools.cutlass.folders if tools.cutlass else ())
+    stub = f"{start(tools.host, 'c++')} {_shell(STUB_FLAGS)} {_shell(_version(tools.nvcc))}{headers}"
+
+    def cubin(kind: str, more: str = "") -> str:
+        return _atomic(f"{nvcc} {_shell(KIND_FLAGS[kind])}{more} -arch=$arch {depfile} -o $out.tmp $in")
+
     return {
-        "cuda": _atomic(f"{nvcc} -arch=$arch {depfile} -o $out.tmp $in"),
+        "cuda": cubin(state.DSL),
+        "lean": cubin(state.LEAN),
+        "cutlass": cubin(state.CUTLASS, headers),
+        "stub": _atomic(f"{stub}{_headers(tools.cuda)} {depfile} -o $out.tmp $in"),
         "cpu": _atomic(f"{cxx} $march {depfile} -o $out.tmp $in"),
         "air": _atomic(f"{xcrun} metal {_shell(METAL_FLAGS)} -std=$arch $minimum -c $in -o $out.tmp"),
         "metal": _atomic(f"{xcrun} metallib -o $out.tmp $in"),
     }
 
 
-def edges(unit: Unit) -> Iterator[Edge]:
-    """The compiles of one unit, sources first. Instruction sets that this host cannot build are left out."""
+def _headers(folders: Iterable[str]) -> str:
+    return "".join(f" -isystem {_shell([folder])}" for folder in folders)
+
+
+def _version(nvcc: Tool | None) -> tuple[str, ...]:
+    """For stubs: the types of CUTLASS depend on the version of the compiler."""
+    major, minor = (nvcc.version if nvcc else "0.0").split(".")[:2]
+    return f"-DWOOTZ_NVCC_MAJOR={major}", f"-DWOOTZ_NVCC_MINOR={minor}"
+
+
+_RULES = {state.DSL: "cuda", state.LEAN: "lean", state.CUTLASS: "cutlass"}
+_POOLS = {"lean": "cuda", "air": "metal"}  # of a rule; others have one of their own
+_TOOLS = {"lean": ("cuda",), "cutlass": ("cuda", "cutlass"), "stub": ("cpu", "cuda", "cutlass")}
+
+
+def edges(unit: Unit, record: UnitRecord | None = None) -> Iterator[Edge]:
+    """The compiles of one unit, sources first. Instruction sets that this host cannot build are left out.
+    Without the record of what was emitted, a unit counts as one of the DSL."""
     target = unit.target
+    if record and record.stub:
+        yield Edge("stub", record.stub, record.stub_source, {"unit": f"{unit.key} stub"})
     for isa, artifact in unit.artifacts:
         label = {"unit": f"{unit.key}{' ' if isa else ''}{isa}"}
         if target.backend == "cuda":
-            yield Edge("cuda", artifact, unit.source, {"arch": target.arch, **label})
+            rule = _RULES[record.kind if record else state.DSL]
+            yield Edge(rule, artifact, unit.source, {"arch": target.arch, **label})
         elif target.backend == "cpu" and runs_here(isa):
             yield Edge("cpu", artifact, unit.source, {"march": _shell(march(isa)), **label})
         elif target.backend == "metal":
@@ -197,41 +243,55 @@ def expand(command: str, edge: Edge) -> str:
     return " ".join(command.replace("$$", "$").split())
 
 
-def tool_file(backend: str) -> str:
-    """A file that holds what a backend's compiler says about itself; each of its artifacts depends on it."""
-    return f"{name.WORK}/{backend}.tool"
+def tool_file(tool: str) -> str:
+    """A file that holds what a compiler, or CUTLASS, says about itself; what it makes depends on it."""
+    return f"{name.WORK}/{tool}.tool"
 
 
 def render(
-    units: Iterable[Unit], tools: Toolchain, jobs: int, memory: int, launcher: Sequence[str] = ()
+    units: Iterable[Unit],
+    tools: Toolchain,
+    jobs: int,
+    memory: int,
+    launcher: Sequence[str] = (),
+    records: Mapping[str, UnitRecord] | None = None,
 ) -> str:
-    """The whole file. Every edge is in it; the default builds those whose compiler this host has."""
-    units = list(units)
+    """The whole file. Every edge is in it; the default builds those whose compiler this host has. records: of
+    what was emitted, by unit."""
     writer = Writer()
     writer.comment("Generated by wootz. Do not edit.")
     writer.variable("ninja_required_version", "1.8")
     writer.variable("builddir", name.WORK)
-    backends = {unit.target.backend for unit in units}
-    for pool, depth in pool_depths(backends, jobs, memory).items():
+    work = [(unit, list(edges(unit, (records or {}).get(unit.key)))) for unit in units]
+    rules = {edge.rule for _, found in work for edge in found}
+    for pool, depth in pool_depths((_POOLS.get(rule, rule) for rule in rules), jobs, memory).items():
         writer.pool(pool, depth)
-    _rules(writer, backends, commands(tools, launcher))
+    _rules(writer, rules, commands(tools, launcher))
     wanted = []
-    for unit in units:
-        backend, built = unit.target.backend, tools.builds(unit.target)
-        for edge in edges(unit):
-            implicit = [tool_file(backend)] if built else []
+    for unit, found in work:
+        built = tools.builds(unit.target)
+        for edge in found:
+            implicit = [tool_file(t) for t in _tools(edge.rule, tools)] if built else []
             writer.build([edge.output], edge.rule, [edge.source], implicit, edge.variables)
-        wanted += [path for _, path in built_artifacts(unit)] if built else []
+            wanted += [edge.output] if built and edge.rule != "air" else []
     writer.default(wanted)
     return writer.text()
 
 
-def _rules(writer: Writer, backends: Iterable[str], text: Mapping[str, str]) -> None:
-    labels = {"cuda": "nvcc", "cpu": "c++", "air": "metal", "metal": "metallib"}
-    for backend in sorted(backends):
-        depfile = {"depfile": "$out.d", "deps": "gcc"} if backend != "metal" else {}
-        for rule in ("air", "metal") if backend == "metal" else (backend,):
-            writer.rule(rule, text[rule], description=f"{labels[rule]} $unit", pool=backend, **depfile)
+def _tools(rule: str, tools: Toolchain) -> Iterator[str]:
+    """What the outputs of a rule depend on."""
+    for tool in _TOOLS.get(rule, (_POOLS.get(rule, rule),)):
+        if tool != "cutlass" or tools.cutlass:
+            yield tool
+
+
+def _rules(writer: Writer, rules: Iterable[str], text: Mapping[str, str]) -> None:
+    labels = {"cuda": "nvcc", "lean": "nvcc", "cutlass": "nvcc", "cpu": "c++", "stub": "c++"}
+    for rule in sorted(rules):
+        pool = _POOLS.get(rule, rule)
+        depfile = {"depfile": "$out.d", "deps": "gcc"} if pool != "metal" else {}
+        description = f"{labels.get(rule, 'metal' if rule == 'air' else 'metallib')} $unit"
+        writer.rule(rule, text[rule], description=description, pool=pool, **depfile)
 
 
 def built_artifacts(unit: Unit) -> list[tuple[str, str]]:

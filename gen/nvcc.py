@@ -11,13 +11,10 @@ import os
 import re
 import shlex
 import shutil
-import site
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from .install import cache_folder, install, site_packages
 from .target import Target
 from .tool import Say, Tool, ToolchainError, is_executable, run_tool
 
@@ -27,6 +24,7 @@ PINNED = f"cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]=={PIN}"
 
 _WHEEL = Path("nvidia/cu13")
 _USUAL = Path("/usr/local/cuda")
+_DUMP = "cuobjdump"
 
 # (capability, suffix) -> the first CUDA release whose compiler knows it. Source: CUDA release notes.
 _LEAST: Mapping[tuple[int, int], str] = {
@@ -46,14 +44,6 @@ _LEAST_OF_SUFFIX = {"a": "12.0", "f": "12.9"}
 _DROPPED_BELOW, _LAST_WITH_ALL = (7, 5), "12.9"
 
 
-def cache_folder() -> Path:
-    """Where compilers are installed: WOOTZ_CACHE, else wootz/ in the user's cache folder."""
-    named = os.environ.get("WOOTZ_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wootz"
-
-
 def _installed() -> Path:
     return cache_folder() / f"cuda-toolkit-{PIN}"
 
@@ -65,12 +55,6 @@ def _wheel_nvcc(folder: Path) -> Path | None:
     return parts[0] if all(part.is_file() for part in parts) else None
 
 
-def _site_packages() -> Iterator[Path]:
-    yield from (Path(entry) for entry in sys.path if entry)
-    yield from (Path(entry) for entry in site.getsitepackages())
-    yield Path(site.getusersitepackages())
-
-
 def nvcc_candidates(named: str = "") -> list[Path]:
     """Every nvcc there is, in the order of the search; just the one named, where one is. No command is
     run."""
@@ -80,7 +64,7 @@ def nvcc_candidates(named: str = "") -> list[Path]:
     homes = [Path(os.environ[key]) for key in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(key)]
     on_path = shutil.which("nvcc")
     options = [
-        *(_wheel_nvcc(folder) for folder in _site_packages()),
+        *(_wheel_nvcc(folder) for folder in site_packages()),
         *(home / "bin" / "nvcc" for home in homes),
         Path(on_path) if on_path else None,
         _USUAL / "bin" / "nvcc",
@@ -161,31 +145,53 @@ def find_nvcc(targets: Sequence[Target], named: str, say: Say) -> Tool:
 
 
 def install_nvcc(say: Say) -> Path:
-    """Install the pinned compiler wheels into the user's cache (nothing half-installed is ever seen
-    there)."""
+    """Install the pinned compiler wheels into the user's cache."""
     final = _installed()
-    command = [sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", PINNED]
-    install = shlex.join([*command[:4], PINNED])
-    by_hand = f"run: {install}, or name an nvcc with --nvcc, or leave out the CUDA targets"
     say(f"no nvcc on this machine: installing {PINNED} into {final} (about 150 MB to download)")
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=final.parent, prefix=".install-") as temporary:
-            staged = Path(temporary) / "staged"
-            code, text = _run_pip([*command, "--target", str(staged)])
-            if code or not _wheel_nvcc(staged):
-                last = (text.strip().splitlines() or ["no output"])[-1]
-                raise ToolchainError(
-                    f"no nvcc, and the pinned compiler could not be installed ({last}); {by_hand}"
-                )
-            if not _wheel_nvcc(final):
-                shutil.rmtree(final, ignore_errors=True)
-                staged.replace(final)
-    except OSError as error:
-        raise ToolchainError(f"no nvcc, and {final}: {error.strerror or error}; {by_hand}") from error
+    advice = "name an nvcc with --nvcc, or leave out the CUDA targets"
+    install("nvcc", PINNED, (), final, _wheel_nvcc, advice)
     return final / _WHEEL / "bin" / "nvcc"
 
 
-def _run_pip(command: Sequence[str]) -> tuple[int, str]:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    return done.returncode, done.stdout
+# Beside nvcc
+
+
+def include_folders(nvcc: Tool, target: Target) -> tuple[str, ...]:
+    """The folders of the CUDA toolkit's headers, as this nvcc has them."""
+    dry = ["-cubin", f"-arch={target.arch}", "--dryrun", "-x", "cu", os.devnull, "-o", os.devnull]
+    _, text = run_tool([*nvcc.command, *dry])
+    lines = re.findall(r"^#\$ (?:SYSTEM_)?INCLUDES=(.*)$", text, re.M)
+    words = [word for line in lines for word in shlex.split(line)]
+    folders = [word.removeprefix("-I") for word in words if word != "-isystem"]
+    return tuple(str(Path(folder).resolve()) for folder in folders)
+
+
+def disassembler_candidates(nvcc: Tool) -> list[Path]:
+    """Every cuobjdump there is: beside nvcc, in wheels, on PATH. It needs nvdisasm beside it, or on PATH."""
+    on_path = shutil.which(_DUMP)
+    beside = Path(nvcc.command[0])
+    found = [
+        beside.with_name(_DUMP),
+        beside.resolve().with_name(_DUMP),
+        *(path for folder in site_packages() for path in sorted(folder.glob(f"nvidia/*/bin/{_DUMP}"))),
+        *([Path(on_path)] if on_path else []),
+        _USUAL / "bin" / _DUMP,
+    ]
+    whole = shutil.which("nvdisasm") is not None
+    return [
+        p
+        for p in dict.fromkeys(found)
+        if is_executable(p) and (whole or is_executable(p.with_name("nvdisasm")))
+    ]
+
+
+def find_disassembler(nvcc: Tool) -> Tool:
+    """cuobjdump, which shows the instructions of a cubin. ToolchainError where there is none."""
+    for path in disassembler_candidates(nvcc):
+        code, text = run_tool([str(path), "--version"])
+        if not code and (found := re.search(r"V(\d+\.\d+\.\d+)", text)):
+            return Tool((str(path),), found[1], text)
+    raise ToolchainError(
+        "no cuobjdump with nvdisasm, which look for matrix instructions in cubins: run: pip install "
+        "'wootz[gen]' (or: pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)"
+    )

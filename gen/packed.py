@@ -10,11 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .axes import Block, Element, Format
+from .axes import Block, Element, Format, wide
 from .decode import decode, decode_wide, extract, factor_of
 from .dsl import Builder, Val
 from .family import Formula
 from .ir import Ref
+from .layout import Plane, place
 from .target import Target
 
 CHUNK = 64
@@ -83,6 +84,13 @@ def require(fmt: Format | None, kernel: str) -> Format:
     if fmt is None:
         raise ValueError(f"{kernel}: takes a quantised operand, so it needs a format")
     return fmt
+
+
+def plain(dtype: str) -> Format:
+    """Numbers of a plain type, as a format of one unit an element and no scale."""
+    element = wide(dtype)
+    planes = (Plane(element.bits, word=element.bits),)
+    return Format(dtype, element, Block(1, 0), (), None, place(element.bits, 1, planes, (), ("codes",)))
 
 
 class Packed:
@@ -226,3 +234,42 @@ class Packed:
             factor_of(element, self.target),
         )
         return value if factor == 1.0 else value * factor
+
+
+class Array(Packed):
+    """An operand whose codes, of 8 or 16 bits, and scales are arrays of their own: rows of K elements, with
+    nothing after the last. names: field -> argument."""
+
+    def __init__(self, b: Builder, fmt: Format, target: Target, walk: Steps, names: dict[str, str]) -> None:
+        self.b, self.fmt, self.target, self.walk, self.name = b, fmt, target, walk, names["codes"]
+        self.bytes = fmt.element.bits // 8
+        types = {f.name: f.dtype for f in fmt.layout.fields} | {"codes": f"u{fmt.element.bits}"}
+        self.fields = {field: b.buffer(name, types[field]) for field, name in names.items()}
+        self.pitches: dict[str, Val] = {}
+        self._columns = None
+
+    def declare_pitches(self, k: Val) -> None:
+        """Arrays have no pitches but their lengths."""
+        self._columns = k
+        for f in self.fmt.layout.fields:
+            if f.block and f.block[0]:
+                self.pitches[f.name] = self.b.ceildiv(k, f.block[1]) if f.block[1] else self.b.const(1, "u32")
+
+    def load_chunk(self, row: Val, chunk: Val, into: Ref, at: Val | int) -> None:
+        """As `Packed` does where rows keep the loads aligned, else element by element; 0 past the end."""
+        b, k, load = self.b, self._k(), self.walk.load
+        count, each = load // self.bytes, 4 // self.bytes
+        line = b.at(self.fields["codes"], row.cast("u64") * k.cast("u64"))
+        start = at if isinstance(at, Val) else b.const(at, "u32")
+        for piece in range(0, self.walk.chunk, count):
+            first, word = chunk * self.walk.chunk + piece, start + piece // each
+            with b.when((k % count).eq(0) & (first < k)) as whole:
+                vector = b.load_words(line, first, load // 4)
+                for i in range(load // 4):
+                    b.store(into, word + i, vector.word(i))
+            with b.otherwise(whole), b.loop(0, count, unroll=True) as e:
+                place, shift = word + e // each, e % each * (8 * self.bytes)
+                with b.when((e % each).eq(0)):
+                    b.store(into, place, 0)
+                with b.when(first + e < k):
+                    b.store(into, place, b.load(into, place) | (b.load(line, first + e).cast("u32") << shift))

@@ -41,6 +41,8 @@ def dead_code(function: Function) -> None:
         for statement in walk(function.body):
             used.update(operands(statement))
             if isinstance(statement, Value) and statement.ref is not None:
+                read.update(statement.reads)
+                followed.update(statement.reads)
                 if OPS[statement.op].kind == "read":
                     read.add(statement.ref)
                 if statement.op == "offset" and statement.ref.base is not None:
@@ -53,13 +55,13 @@ def dead_code(function: Function) -> None:
                 return value in used  # noqa: B023
             if value.op == "offset":
                 return value.ref in followed  # noqa: B023
-            if value.ref is not None and value.ref.space in ("local", "var"):
+            if value.ref is not None and value.ref.space in ("local", "var", "tile"):
                 return value.ref in read  # noqa: B023
             return True
 
         if not _keep(function.body, live):
             break
-    mentioned = {s.ref for s in walk(function.body) if isinstance(s, Value)}
+    mentioned = {r for s in walk(function.body) if isinstance(s, Value) for r in (s.ref, *s.reads)}
     function.refs = [r for r in function.refs if r in mentioned]
 
 

@@ -100,6 +100,16 @@ class Unit:
         return name.source(self.kernel.name, self.format_name, self.target)
 
     @property
+    def stub_source(self) -> str:
+        """Path of the emitted host stub, where the unit has one."""
+        return name.stub_source(self.kernel.name, self.format_name, self.target)
+
+    @property
+    def stub(self) -> str:
+        """Path of the compiled host stub, where the unit has one."""
+        return name.stub(self.kernel.name, self.format_name, self.target)
+
+    @property
     def artifacts(self) -> tuple[tuple[str, str], ...]:
         """(instruction set, path) of each artifact, relative to the artifact folder."""
         return name.artifacts(self.kernel.name, self.format_name, self.target)
@@ -175,6 +185,14 @@ def fit(target: Target, device: tuple[int, int]) -> int:
     return {"a": 3 if target.capability == device else 0, "f": 2}.get(target.suffix, 1)
 
 
+def _best(rows: Iterable[Target], device: tuple[int, int]) -> list[str]:
+    """The best target for a device; where it is for some kernels only, the best for all of them as well."""
+    fitting = [t for t in rows if fit(t, device)]
+    fitting.sort(key=lambda t: (fit(t, device), t.capability or (0, 0)), reverse=True)
+    whole = [t for t in fitting if t.kernels == "all"][:1]
+    return [t.name for t in dict.fromkeys((*fitting[:1], *whole))]
+
+
 def _native(manifest: Manifest, capabilities: Capabilities) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The targets of this machine, and notes about what was found."""
     rows = list(manifest.targets.values())
@@ -184,11 +202,11 @@ def _native(manifest: Manifest, capabilities: Capabilities) -> tuple[tuple[str, 
     notes = []
     devices = capabilities() if platform.system() != "Darwin" else ()
     for device in devices:
-        best = max(rows, key=lambda t: (fit(t, device), t.capability or (0, 0)), default=None)
+        best = _best(rows, device)
         label = f"{device[0]}.{device[1]}"
-        if best is not None and fit(best, device):
-            chosen.append(best.name)
-            notes.append(f"native: device of compute capability {label}, target {best.name}")
+        if best:
+            chosen += best
+            notes.append(f"native: device of compute capability {label}, target {' and '.join(best)}")
         else:
             notes.append(f"native: no target in the manifest fits the device of compute capability {label}")
     if not devices:
@@ -241,6 +259,12 @@ def _matches(pattern: str, value: str) -> bool:
     return pattern == "*" or fnmatchcase(value, pattern)
 
 
+def _in_plan(kernel: KernelSpec, target: Target) -> bool:
+    """Whether a kernel and a target list each other, or do not say."""
+    here = kernel.targets == "all" or target.name in kernel.targets
+    return here and (target.kernels == "all" or kernel.name in target.kernels)
+
+
 def _cells(
     kernel: KernelSpec, fmt: Format | None, target: Target, skips: Sequence[Skip], options: _Options
 ) -> Iterator[Cell]:
@@ -248,10 +272,10 @@ def _cells(
     here = [s for s in skips if _matches(s.format, format_name or name.NO_FORMAT)]
     for dtype in kernel.dtypes:
         skip = next((s for s in here if _matches(s.dtype, dtype)), None)
-        refused = None if skip else emit.refusal(kernel, fmt, dtype, target)
-        state = SKIP if skip else REFUSED if refused else JOB
-        reason = skip.reason if skip else refused or ""
         for chosen in options:
+            refused = None if skip else emit.refusal(kernel, fmt, dtype, target, dict(chosen))
+            state = SKIP if skip else REFUSED if refused else JOB
+            reason = skip.reason if skip else refused or ""
             yield Cell(kernel.name, chosen, format_name, dtype, target.name, state, reason)
 
 
@@ -265,8 +289,8 @@ def _options(kernel: KernelSpec) -> _Options:
 
 def units(manifest: Manifest, selection: Selection) -> Iterator[Unit]:
     """Every unit of the plan, one at a time: kernels, then formats, then targets, in the manifest's order."""
-    targets = [manifest.targets[n] for n in selection.targets]
     for kernel in (manifest.kernels[n] for n in selection.kernels):
+        targets = [manifest.targets[n] for n in selection.targets if _in_plan(kernel, manifest.targets[n])]
         options = _options(kernel)
         near = [s for s in manifest.skips if _matches(s.kernel, kernel.name)]
         skips = {t.name: [s for s in near if _matches(s.target, t.name)] for t in targets}

@@ -20,9 +20,15 @@ from typing import Any
 
 from . import __version__, name, provenance
 from .axes import Format
+from .lower import templates
 from .manifest import KernelSpec
 from .plan import Unit
 from .target import Target
+
+DSL, LEAN, CUTLASS = "dsl", "lean", "cutlass"
+KINDS = (DSL, LEAN, CUTLASS)
+"""What a unit's text is made of, which decides how it is compiled: the DSL alone; device templates too; such
+that include CUTLASS."""
 
 UNITS, ARTIFACTS, STAMP = (f"{name.WORK}/{file}" for file in ("units.jsonl", "artifacts.json", "stamp.json"))
 _PACKAGE = Path(__file__).resolve().parent
@@ -40,7 +46,8 @@ def stat_of(path: Path) -> Stat | None:
 
 @dataclass(frozen=True)
 class UnitRecord:
-    """One emitted unit. `entries`: {"dtype", "options", "entry"} of each entry point."""
+    """One emitted unit. `entries`: {"dtype", "options", "entry"} of each entry point, and "types" where it
+    has any. The last three are of its host stub, where it has one."""
 
     unit: str
     inputs: str
@@ -48,11 +55,21 @@ class UnitRecord:
     sha256: str
     artifacts: tuple[str, ...]
     entries: tuple[dict[str, Any], ...]
+    kind: str = DSL
+    stub_source: str = ""
+    stub_sha256: str = ""
+    stub: str = ""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Everything in the folder that is the unit's."""
+        return (self.source, *self.artifacts, *((self.stub_source, self.stub) if self.stub else ()))
 
     @property
     def symbols(self) -> frozenset[str]:
         """Every entry point of the file."""
-        return frozenset(str(e["entry"]["symbol"]) for e in self.entries)
+        launches = (launch for e in self.entries for launch in (e["entry"], *e["entry"].get("prologue", ())))
+        return frozenset(str(launch["symbol"]) for launch in launches)
 
 
 @dataclass(frozen=True)
@@ -116,8 +133,9 @@ def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 def generator_digest() -> str:
     """Of everything in the generator, and in the templates beside it, that emitted text may depend on."""
     digest = hashlib.sha256(__version__.encode())
-    for folder in (_PACKAGE, _PACKAGE.parent / "cutlass"):
-        for path in _files(folder, (".py", ".json", ".cuh", ".h")):
+    cutlass, csrc = templates.FOLDERS  # of csrc, only what is C: the rest is the loader
+    for folder, kinds in ((_PACKAGE, (".py", ".json")), (cutlass, (".cuh", ".h", ".hpp")), (csrc, (".h",))):
+        for path in _files(folder, kinds):
             digest.update(f"\0{path.relative_to(folder.parent)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -156,7 +174,8 @@ class Digester:
         if known is None:
             text = repr(part)
             if isinstance(part, Target):
-                text = repr(sorted({**asdict(part), "features": sorted(part.features)}.items()))
+                fields = {**asdict(part), "features": sorted(part.features)}
+                text = repr(sorted((key, value) for key, value in fields.items() if key != "kernels"))
             known = self._texts[id(part)] = (part, text)  # the part is kept: its id stays its own
         return known[1]
 

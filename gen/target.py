@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Target:
     extension: str = ""
     capability: tuple[int, int] | None = None
     suffix: str = ""  # "" plain, "a" this chip only, "f" its family
+    kernels: Literal["all"] | tuple[str, ...] = "all"  # those that are built for it
 
     def has(self, feature: str) -> bool:
         """Whether the manifest row lists `feature`."""

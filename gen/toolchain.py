@@ -8,10 +8,12 @@ import platform
 import shlex
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .nvcc import find_nvcc, nvcc_candidates
+from . import cutlass
+from .cutlass import Headers
+from .nvcc import find_disassembler, find_nvcc, include_folders, nvcc_candidates
 from .target import Target
 from .tool import Say, Tool, ToolchainError, is_executable, run_tool
 
@@ -22,11 +24,14 @@ _ISA_HOSTS = {"x86-64": ("x86_64", "amd64"), "armv": ("aarch64", "arm64"), "base
 @dataclass(frozen=True)
 class Toolchain:
     """The compilers of one build; None for one that the plan does not need, or that this host does not
-    have."""
+    have. cuda: folders of the CUDA toolkit's headers, for host stubs."""
 
     nvcc: Tool | None = None
     host: Tool | None = None
     xcrun: Tool | None = None
+    cutlass: Headers | None = None
+    disassembler: Tool | None = None
+    cuda: tuple[str, ...] = ()
 
     def builds(self, target: Target) -> bool:
         """Whether this host compiles the target; otherwise its cells are emitted only."""
@@ -35,7 +40,8 @@ class Toolchain:
     def versions(self) -> dict[str, str]:
         """For the index."""
         tools = {"c++": self.host, "metal": self.xcrun, "nvcc": self.nvcc}
-        return {key: tool.version for key, tool in tools.items() if tool}
+        found = {key: tool.version for key, tool in tools.items() if tool}
+        return {**found, **({"cutlass": self.cutlass.version} if self.cutlass else {})}
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,14 @@ class Names:
     nvcc: str = ""
     cxx: str = ""
     xcrun: str = ""
+    cutlass: str = ""
 
     @staticmethod
     def from_environment(nvcc: str = "") -> Names:
-        """--nvcc or WOOTZ_NVCC, CXX, WOOTZ_XCRUN."""
+        """--nvcc or WOOTZ_NVCC, CXX, WOOTZ_XCRUN, WOOTZ_CUTLASS."""
         get = os.environ.get
-        return Names(nvcc or get("WOOTZ_NVCC", ""), get("CXX", ""), get("WOOTZ_XCRUN", ""))
+        named = nvcc or get("WOOTZ_NVCC", "")
+        return Names(named, get("CXX", ""), get("WOOTZ_XCRUN", ""), get("WOOTZ_CUTLASS", ""))
 
 
 # Host compiler and Metal
@@ -123,11 +131,38 @@ def find(targets: Sequence[Target], names: Names, say: Say) -> Toolchain:
     )
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What some CUDA units need beside nvcc."""
+
+    cutlass: bool = False
+    stubs: bool = False
+    gates: bool = False
+
+
+def complete(tools: Toolchain, needs: Needs, target: Target | None, names: Names, say: Say) -> Toolchain:
+    """The toolchain with what units need that have been emitted. target: any CUDA target.
+
+    ToolchainError where something is missing; a host without nvcc compiles none of them."""
+    if tools.nvcc is None or target is None:
+        return tools
+    return replace(
+        tools,
+        cutlass=cutlass.find(names.cutlass, say) if needs.cutlass else None,
+        disassembler=find_disassembler(tools.nvcc) if needs.gates else None,
+        cuda=include_folders(tools.nvcc, target) if needs.stubs else (),
+    )
+
+
 def fingerprint(names: Names) -> list[list[str | int]]:
     """What the search would see now, without running anything: paths, sizes and times of every candidate."""
     xcrun = shutil.which(names.xcrun or "xcrun")
     hosts = (shutil.which(command[0]) for command in host_candidates(names.cxx))
-    paths = [str(p) for p in nvcc_candidates(names.nvcc)] + [p for p in (*hosts, xcrun) if p]
+    files = (
+        *nvcc_candidates(names.nvcc),
+        *(cutlass.version_file(r) for r in cutlass.candidates(names.cutlass)),
+    )
+    paths = [str(p) for p in files] + [p for p in (*hosts, xcrun) if p]
     stats = ((path, Path(path).stat()) for path in paths)
     return [[path, status.st_size, status.st_mtime_ns] for path, status in stats]
 

@@ -78,6 +78,36 @@ def load_ragged(b: Builder, ref: Ref, first: Val, end: Val, dtype: str, into: Re
         scalar()
 
 
+def copy_ragged(
+    b: Builder, ref: Ref, first: Val, end: Val, into: Ref, at: Val, count: int, spare: Ref | None
+) -> None:
+    """into[at + i] = ref[first + i], 0 from `end` on, as `load_ragged` does. The same type, moved as it is;
+    or with `spare`, a local array of `count` f32, f16 or bf16 to f32."""
+    if spare is not None:
+        load_ragged(b, ref, first, end, ref.dtype, spare, count)
+        for i in range(count):
+            b.store(into, at + i, b.load(spare, i))
+        return
+    width = vector_words(ref.dtype, count)
+
+    def scalar() -> None:
+        with b.loop(0, count, unroll=True) as i:
+            b.store(into, at + i, 0)
+            with b.when(first + i < end):
+                b.store(into, at + i, b.load(ref, first + i))
+
+    if not width:
+        scalar()
+        return
+    with b.when((end % count).eq(0) & (first < end)) as whole:
+        for start in range(0, count, 4 * width // DTYPES[ref.dtype]):
+            vector = b.load_words(ref, first + start, width)
+            words = [vector] if width == 1 else [vector.word(i) for i in range(width)]
+            b.store_words(into, at + start, words)
+    with b.otherwise(whole):
+        scalar()
+
+
 def store_ragged(
     b: Builder, ref: Ref, first: Val, end: Val, dtype: str, values: Sequence[Val], spare: Ref
 ) -> None:

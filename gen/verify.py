@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from . import matrix
 from .ir import DTYPES, INDEX, OPS, Block, For, Function, If, Ref, Value, is_const
 from .target import Target
 
@@ -110,7 +111,7 @@ def _operation(state: _State, value: Value, reach: int) -> None:
 
 def _types(state: _State, value: Value) -> None:
     rule = OPS[value.op]
-    memory = value.op in (
+    memory = value.op.startswith("tile_") or value.op in (
         "load",
         "load_words",
         "store",
@@ -205,8 +206,10 @@ def _check_var(state: _State, value: Value) -> None:
 
 
 def _check_declare(state: _State, value: Value) -> None:
-    if value.ref is None or value.ref.space not in ("local", "var"):
-        raise state.fail("declare names a local array or a variable", str(value.ref))
+    if value.ref is None or value.ref.space not in ("local", "var", "tile"):
+        raise state.fail("declare names a local array, a tile or a variable", str(value.ref))
+    if value.ref.space == "tile":
+        _check_tile(state, value.ref)
     if [arg.dtype for arg in value.args] != ([value.ref.dtype] if value.ref.space == "var" else []):
         raise state.fail("a variable begins with a value of its type, an array with none", value.ref.name)
     state.known.add(value.ref)
@@ -235,6 +238,82 @@ def _check_mask(state: _State, value: Value) -> None:
         raise state.fail(f"lane_xor's mask is within {state.target.simd} lanes", str(mask))
 
 
+def _check_tile(state: _State, ref: Ref) -> None:
+    """A tile is one that the target has."""
+    shape = matrix.shape_of(state.target)
+    if shape is None or ref.shape != shape:
+        raise state.fail(f"a tile has the target's shape, {shape}", str(ref.shape))
+    taken = ("f32",) if ref.part == "sum" else shape.operands
+    if ref.dtype not in taken:
+        raise state.fail(f"a {ref.part} tile is {' or '.join(taken)}", ref.dtype)
+
+
+def _tile(state: _State, value: Value, ref: Ref | None, number: Value, parts: tuple[str, ...]) -> Ref:
+    """A declared tile of one of these parts, and a fragment that it has."""
+    if ref is None or ref not in state.known or ref.space != "tile" or ref.part not in parts:
+        found = "none" if ref is None else f"{ref.name} in {ref.space}"
+        raise state.fail(f"{value.op} names a declared tile ({' or '.join(parts)})", found)
+    if is_const(number) and int(number.attrs["value"]) >= ref.size:
+        raise state.fail(f"{ref.name} has {ref.size} fragments", str(number.attrs["value"]))
+    return ref
+
+
+def _tile_memory(state: _State, value: Value, tile: Ref, memory: Ref | None) -> None:
+    """Memory that a whole tile is moved from or to."""
+    if memory is None or memory not in state.known or memory.space not in ("global", "shared"):
+        found = "none" if memory is None else f"{memory.name} in {memory.space}"
+        raise state.fail(f"{value.op} reaches declared global or shared memory", found)
+    if memory.dtype != tile.dtype:
+        raise state.fail(f"{value.op} moves elements of {tile.name}'s type {tile.dtype}", memory.dtype)
+    at, stride = value.args[1:]
+    if memory.size and tile.shape and is_const(at) and is_const(stride):
+        rows, columns = tile.shape.part(tile.part)
+        if value.attrs.get("transposed"):
+            rows, columns = columns, rows
+        end = int(at.attrs["value"]) + (rows - 1) * int(stride.attrs["value"]) + columns
+        if end > memory.size:
+            raise state.fail(f"{memory.name} has {memory.size} elements", f"a tile that ends at {end}")
+
+
+def _tile_args(state: _State, value: Value) -> None:
+    """What every lane has to agree on."""
+    wanted = ["u32", "f32"] if value.op == "tile_fill" else ["u32"] * 3
+    if [a.dtype for a in value.args] != wanted:
+        raise state.fail(f"{value.op} takes {wanted}", str([a.dtype for a in value.args]))
+    if any(state.agreement[a] > GROUP for a in value.args):
+        raise state.fail(f"{value.op}'s operands are the same in every lane", "a lane's own value")
+
+
+def _check_tile_fill(state: _State, value: Value) -> None:
+    _tile_args(state, value)
+    _tile(state, value, value.ref, value.args[0], ("sum",))
+
+
+def _check_tile_load(state: _State, value: Value) -> None:
+    _tile_args(state, value)
+    tile = _tile(state, value, value.ref, value.args[0], ("left", "right"))
+    _tile_memory(state, value, tile, value.reads[0] if value.reads else None)
+
+
+def _check_tile_store(state: _State, value: Value) -> None:
+    _tile_args(state, value)
+    tile = _tile(state, value, value.reads[0] if value.reads else None, value.args[0], ("sum",))
+    _tile_memory(state, value, tile, value.ref)
+    if value.ref is not None:
+        _writable(state, value, value.ref)
+
+
+def _check_tile_multiply(state: _State, value: Value) -> None:
+    _tile_args(state, value)
+    refs: tuple[Ref | None, ...] = (value.ref, *value.reads, None, None)
+    _, left, right = (
+        _tile(state, value, ref, number, (part,))
+        for ref, number, part in zip(refs, value.args, ("sum", "left", "right"))
+    )
+    if left.dtype != right.dtype:
+        raise state.fail("tile_multiply's operands have one type", f"{left.dtype} and {right.dtype}")
+
+
 CHECKS: dict[str, Callable[[_State, Value], None]] = {
     "load": _check_load,
     "store": _check_store,
@@ -249,6 +328,10 @@ CHECKS: dict[str, Callable[[_State, Value], None]] = {
     "cast": _check_cast,
     "bitcast": _check_cast,
     "lane_xor": _check_mask,
+    "tile_fill": _check_tile_fill,
+    "tile_load": _check_tile_load,
+    "tile_multiply": _check_tile_multiply,
+    "tile_store": _check_tile_store,
 }
 
 

@@ -102,22 +102,37 @@ COMMON: dict[str, Spell] = {
 }
 
 
-def declare(types: dict[str, str], space: str = "") -> Spell:
+def declare(types: dict[str, str], fragment: Callable[[Ref], tuple[str, str]]) -> Spell:
+    """Local arrays, variables and tiles; `fragment`: what stands before and after a tile's name and count."""
+
     def spell(value: Value, args: list[str]) -> str:
         ref = value.ref
         if ref is None:
             raise KeyError("declare names no object")
         if ref.space == "var":
             return f"{types[ref.dtype]} {ref.name} = {args[0]};"
-        return f"{space}{types[ref.dtype]} {ref.name}[{ref.size}];"
+        before, after = fragment(ref) if ref.space == "tile" else (types[ref.dtype], "")
+        return f"{before} {ref.name}[{ref.size}]{after};"
 
     return spell
 
 
-def statements(types: dict[str, str], pointer: Callable[[Ref], str]) -> dict[str, Spell]:
+def tile_operands(value: Value, args: list[str]) -> tuple[list[str], Ref, str, str]:
+    """Of a tile operation: its fragments (those written first), the memory that it reaches, where, and the
+    distance of rows."""
+    refs = [r for r in (value.ref, *value.reads) if r is not None]
+    tiles = [r for r in refs if r.space == "tile"]
+    memory = next((r for r in refs if r.space != "tile"), tiles[0])
+    at, stride = (args[1], args[2]) if memory.space != "tile" else ("", "")
+    return [f"{r.name}[{bare(i)}]" for r, i in zip(tiles, args)], memory, at, stride
+
+
+def statements(
+    types: dict[str, str], pointer: Callable[[Ref], str], fragment: Callable[[Ref], tuple[str, str]]
+) -> dict[str, Spell]:
     """Effects that every language writes alike."""
     return {
-        "declare": declare(types),
+        "declare": declare(types, fragment),
         "set": lambda value, args: f"{value.ref.name if value.ref else ''} = {args[0]};",
         "store": lambda value, args: f"{indexed(value.ref, args[0]) if value.ref else ''} = {args[1]};",
         "offset": lambda value, args: _offset(value, args, pointer),

@@ -5,6 +5,7 @@ numbered x first. f16 and bf16 are carried as their bits, so that any C++17 comp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..ir import Function, Param, Ref, Value, walk
@@ -117,6 +118,70 @@ HELPERS = {
     return a != a ? a : (b != b ? b : (a < b ? b : a));
 }
 """,
+    # 8 or 4 floats: what one instruction takes.
+    "Vector": """#ifdef __AVX2__
+typedef float Vector __attribute__((vector_size(32)));
+#else
+typedef float Vector __attribute__((vector_size(16)));
+#endif
+""",
+    "multiply_add_vector": """static inline void multiply_add_vector(Vector& sum, float a, const float* b)
+{
+    Vector other;
+    std::memcpy(&other, b, sizeof other);
+#if defined(__FMA__) && defined(__AVX2__)
+    sum = _mm256_fmadd_ps(_mm256_set1_ps(a), other, sum);
+#else
+    sum += a * other;
+#endif
+}
+""",
+    "tile_fill": """template <int Count> static inline void tile_fill(float (&tile)[Count], float value)
+{
+    for (int i = 0; i < Count; ++i) {
+        tile[i] = value;
+    }
+}
+""",
+    "tile_load": """template <int Columns, int Count>
+static inline void tile_load(float (&tile)[Count], const float* from, uint32_t down, uint32_t right)
+{
+    for (int i = 0; i < Count; ++i) {
+        tile[i] = from[i / Columns * down + i % Columns * right];
+    }
+}
+""",
+    "tile_store": """template <int Columns, int Count>
+static inline void tile_store(float* to, uint32_t stride, const float (&tile)[Count])
+{
+    for (int i = 0; i < Count; ++i) {
+        to[i / Columns * stride + i % Columns] = tile[i];
+    }
+}
+""",
+    "tile_multiply": """template <int Columns, int Depth, int Sums, int Lefts, int Rights>
+static inline void tile_multiply(float (&sum)[Sums], const float (&left)[Lefts], const float (&right)[Rights])
+{
+    constexpr int Rows = Lefts / Depth, Lanes = sizeof(Vector) / 4, Vectors = Columns / Lanes;
+    Vector sums[Rows * Vectors];
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows * Vectors; ++i) {
+        std::memcpy(&sums[i], &sum[i * Lanes], sizeof(Vector));
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < Depth; ++k) {
+#pragma GCC unroll 16
+        for (int i = 0; i < Rows * Vectors; ++i) {
+            multiply_add_vector(sums[i], left[i / Vectors * Depth + k],
+                                &right[k * Columns + i % Vectors * Lanes]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows * Vectors; ++i) {
+        std::memcpy(&sum[i * Lanes], &sums[i], sizeof(Vector));
+    }
+}
+""",
     "Words2": "struct Words2 {\n    uint32_t x, y;\n};\n",
     "Words4": "struct Words4 {\n    uint32_t x, y, z, w;\n};\n",
     "load_words": """template <class W> static inline W load_words(const void* from)
@@ -152,6 +217,34 @@ def _store_words(value: Value, args: list[str]) -> str:
     return f"store_words({name} + {args[0]}, {vector}{made});"
 
 
+def _fragment(ref: Ref) -> tuple[str, str]:
+    return TYPES[ref.dtype], f"[{math.prod(_part(ref))}]"
+
+
+def _part(ref: Ref) -> tuple[int, int]:
+    if ref.shape is None:
+        raise KeyError(f"{ref.name} is no tile")
+    return ref.shape.part(ref.part)
+
+
+def _tile_load(value: Value, args: list[str]) -> str:
+    (tile,), memory, at, stride = c.tile_operands(value, args)
+    columns = _part(value.ref)[1] if value.ref else 0
+    steps = f"1u, {stride}" if value.attrs["transposed"] else f"{stride}, 1u"
+    return f"tile_load<{columns}>({tile}, {memory.name} + {at}, {steps});"
+
+
+def _tile_multiply(value: Value, args: list[str]) -> str:
+    (total, left, right), *_ = c.tile_operands(value, args)
+    depth, columns = _part(value.reads[1])
+    return f"tile_multiply<{columns}, {depth}>({total}, {left}, {right});"
+
+
+def _tile_store(value: Value, args: list[str]) -> str:
+    (tile,), memory, at, stride = c.tile_operands(value, args)
+    return f"tile_store<{_part(value.reads[0])[1]}>({memory.name} + {at}, {stride}, {tile});"
+
+
 _AXES = "xyz"
 
 DIALECT = Dialect(
@@ -173,7 +266,11 @@ DIALECT = Dialect(
         "load_words": _load_words,
     },
     statements={
-        **c.statements(TYPES, _pointer),
+        **c.statements(TYPES, _pointer, _fragment),
+        "tile_fill": lambda v, a: f"tile_fill({v.ref.name if v.ref else ''}[{a[0]}], {a[1]});",
+        "tile_load": _tile_load,
+        "tile_multiply": _tile_multiply,
+        "tile_store": _tile_store,
         "store_words": _store_words,
         "barrier": lambda v, a: "// one thread a block: nothing to wait for",
         "atomic_add": lambda v, a: (
@@ -230,7 +327,9 @@ def render(functions: Sequence[Function]) -> str:
     kernels = "\n".join(_kernel(f) for f in functions)
     helpers = "\n".join(used_helpers(DIALECT, kernels))
     headers = ["#include <algorithm>", "#include <cmath>", "#include <cstdint>", "#include <cstring>"]
-    if "_cvt" in helpers:
+    if "_mm256" in helpers:
+        headers += ["#if defined(__AVX2__) || defined(__F16C__)", "#include <immintrin.h>", "#endif"]
+    elif "_cvt" in helpers:
         headers += ["#ifdef __F16C__", "#include <immintrin.h>", "#endif"]
     parts = [p for p in (tables, helpers, kernels) if p]
     return "\n".join(headers) + "\n\n" + "\n".join(parts)

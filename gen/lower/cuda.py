@@ -29,6 +29,11 @@ BITCASTS = {
     ("u16", "bf16"): "__ushort_as_bfloat16({0})",
 }
 
+
+def _ptx(function: str) -> str:
+    return f"#ifdef __CUDA_ARCH__\n{function}#endif\n"
+
+
 HELPERS = {
     "and_xor": """__device__ __forceinline__ uint32_t and_xor(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -61,9 +66,95 @@ HELPERS = {
     return a != a ? a : (b != b ? b : fmaxf(a, b));
 }
 """,
+    # m16n8k16 fragments, with g = lane / 4 and t = lane % 4. left: register r is row g + 8 (r & 1), columns
+    # 2 t + 8 (r >> 1) and the next; right: register r is rows 2 t + 8 r and the next, column g; sum: element
+    # i is row g + 8 (i >> 1), column 2 t + (i & 1). The PTX has twins where text runs on a host.
+    **{
+        f"mma_m16n8k16_{kind}_f32": _ptx(
+            f"""__device__ __forceinline__ void mma_m16n8k16_{kind}_f32(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4])
+{{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 "
+                 "{{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, {{%10,%11,%12,%13}};"
+                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]),
+                   "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}}
+"""
+        )
+        for kind in ("f16", "bf16")
+    },
+    "ldmatrix_x4": _ptx(
+        """__device__ __forceinline__ void ldmatrix_x4(uint32_t (&result)[4], const void* row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(result[0]), "=r"(result[1]), "=r"(result[2]), "=r"(result[3])
+                 : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+                 : "memory");
+}
+"""
+    ),
+    "tile_fill": """__device__ __forceinline__ void tile_fill(float (&sum)[4], float value)
+{
+    sum[0] = sum[1] = sum[2] = sum[3] = value;
+}
+""",
+    # Rows of shared memory, aligned to 16 bytes.
+    "tile_load_rows": """template <class T>
+__device__ __forceinline__ void tile_load_rows(uint32_t (&left)[4], const T* from, uint32_t stride)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    ldmatrix_x4(left, from + lane % 16 * stride + lane / 16 * 8);
+}
+""",
+    # Element (row, column) lies at row * down + column * right.
+    "tile_load_left": """template <class T>
+__device__ __forceinline__ void tile_load_left(uint32_t (&left)[4], const T* from, uint32_t down,
+                                               uint32_t right)
+{
+    const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (uint32_t r = 0; r < 4; ++r) {
+        const T pair[2] = {from[(g + r % 2 * 8) * down + (2 * t + r / 2 * 8) * right],
+                           from[(g + r % 2 * 8) * down + (2 * t + r / 2 * 8 + 1) * right]};
+        memcpy(&left[r], pair, 4);
+    }
+}
+""",
+    "tile_load_right": """template <class T>
+__device__ __forceinline__ void tile_load_right(uint32_t (&tile)[2], const T* from, uint32_t down,
+                                                uint32_t right)
+{
+    const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (uint32_t r = 0; r < 2; ++r) {
+        const T pair[2] = {from[(2 * t + r * 8) * down + g * right],
+                           from[(2 * t + r * 8 + 1) * down + g * right]};
+        memcpy(&tile[r], pair, 4);
+    }
+}
+""",
+    # The transpose lies in shared memory, its rows aligned to 4 bytes.
+    "tile_load_columns": """template <class T>
+__device__ __forceinline__ void tile_load_columns(uint32_t (&right)[2], const T* from, uint32_t stride)
+{
+    const T* place = from + threadIdx.x % 32 / 4 * stride + threadIdx.x % 4 * 2;
+    right[0] = *reinterpret_cast<const uint32_t*>(place);
+    right[1] = *reinterpret_cast<const uint32_t*>(place + 8);
+}
+""",
+    "tile_store": """__device__ __forceinline__ void tile_store(float* to, uint32_t stride,
+                                           const float (&sum)[4])
+{
+    float* place = to + threadIdx.x % 32 / 4 * stride + threadIdx.x % 4 * 2;
+    place[0] = sum[0];
+    place[1] = sum[1];
+    place[8 * stride] = sum[2];
+    place[8 * stride + 1] = sum[3];
+}
+""",
 }
 
 _VECTORS = {1: "uint32_t", 2: "uint2", 4: "uint4"}
+_FRAGMENTS = {"left": ("uint32_t", "[4]"), "right": ("uint32_t", "[2]"), "sum": ("float", "[4]")}
 
 
 def _pointer(ref: Ref) -> str:
@@ -88,6 +179,25 @@ def _store_words(value: Value, args: list[str]) -> str:
     return f"*reinterpret_cast<{vector}*>({name} + {args[0]}) = {made};"
 
 
+def _tile_load(value: Value, args: list[str]) -> str:
+    (tile,), memory, at, stride = c.tile_operands(value, args)
+    part, transposed = value.ref.part if value.ref else "", bool(value.attrs["transposed"])
+    if memory.space == "shared" and transposed == (part == "right"):
+        return f"tile_load_{'columns' if transposed else 'rows'}({tile}, {memory.name} + {at}, {stride});"
+    down, right = ("1u", stride) if transposed else (stride, "1u")
+    return f"tile_load_{part}({tile}, {memory.name} + {at}, {down}, {right});"
+
+
+def _tile_multiply(value: Value, args: list[str]) -> str:
+    (total, left, right), *_ = c.tile_operands(value, args)
+    return f"mma_m16n8k16_{value.reads[0].dtype}_f32({total}, {left}, {right}, {total});"
+
+
+def _tile_store(value: Value, args: list[str]) -> str:
+    (tile,), memory, at, stride = c.tile_operands(value, args)
+    return f"tile_store({memory.name} + {at}, {stride}, {tile});"
+
+
 _AXES = "xyz"
 
 DIALECT = Dialect(
@@ -110,7 +220,11 @@ DIALECT = Dialect(
         "lane_xor": lambda v, a: f"__shfl_xor_sync(0xffffffffu, {a[0]}, {v.attrs['mask']})",
     },
     statements={
-        **c.statements(TYPES, _pointer),
+        **c.statements(TYPES, _pointer, lambda ref: _FRAGMENTS[ref.part]),
+        "tile_fill": lambda v, a: f"tile_fill({v.ref.name if v.ref else ''}[{a[0]}], {a[1]});",
+        "tile_load": _tile_load,
+        "tile_multiply": _tile_multiply,
+        "tile_store": _tile_store,
         "store_words": _store_words,
         "barrier": lambda v, a: "__syncthreads();",
         "atomic_add": lambda v, a: f"atomicAdd(&{v.ref.name if v.ref else ''}[{a[0]}], {a[1]});",

@@ -63,6 +63,26 @@ def _store_words(value: Value, args: list[str]) -> str:
     return f"*({_SPACES[ref.space]} {vector}*)({ref.name} + {args[0]}) = {vector}({', '.join(words)});"
 
 
+def _fragment(ref: Ref) -> tuple[str, str]:
+    return f"simdgroup_matrix<{TYPES[ref.dtype]}, 8, 8>", ""
+
+
+def _tile_load(value: Value, args: list[str]) -> str:
+    (tile,), memory, at, stride = c.tile_operands(value, args)
+    turned = ", ulong2(0), true" if value.attrs["transposed"] else ""
+    return f"simdgroup_load({tile}, {memory.name} + {at}, {stride}{turned});"
+
+
+def _tile_multiply(value: Value, args: list[str]) -> str:
+    (total, left, right), *_ = c.tile_operands(value, args)
+    return f"simdgroup_multiply_accumulate({total}, {left}, {right}, {total});"
+
+
+def _tile_store(value: Value, args: list[str]) -> str:
+    (tile,), memory, at, stride = c.tile_operands(value, args)
+    return f"simdgroup_store({tile}, {memory.name} + {at}, {stride});"
+
+
 _AXES = "xyz"
 
 DIALECT = Dialect(
@@ -85,7 +105,13 @@ DIALECT = Dialect(
         "lane_xor": lambda v, a: f"simd_shuffle_xor({a[0]}, ushort({v.attrs['mask']}))",
     },
     statements={
-        **c.statements(TYPES, _pointer),
+        **c.statements(TYPES, _pointer, _fragment),
+        "tile_fill": lambda v, a: (
+            f"{v.ref.name if v.ref else ''}[{a[0]}] = make_filled_simdgroup_matrix<float, 8, 8>({a[1]});"
+        ),
+        "tile_load": _tile_load,
+        "tile_multiply": _tile_multiply,
+        "tile_store": _tile_store,
         "store_words": _store_words,
         "barrier": lambda v, a: "threadgroup_barrier(mem_flags::mem_threadgroup);",
     },
@@ -128,4 +154,6 @@ def render(functions: Sequence[Function]) -> str:
     kernels = "\n".join(_kernel(f) for f in functions)
     helpers = "\n".join(used_helpers(DIALECT, kernels))
     parts = [p for p in (tables, helpers, kernels) if p]
-    return "#include <metal_stdlib>\nusing namespace metal;\n\n" + "\n".join(parts)
+    headers = ["metal_stdlib", *(["metal_simdgroup_matrix"] if "simdgroup_matrix" in kernels else [])]
+    included = "".join(f"#include <{header}>\n" for header in headers)
+    return f"{included}using namespace metal;\n\n" + "\n".join(parts)

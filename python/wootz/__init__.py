@@ -19,12 +19,29 @@ from .formats import quantize as _quantize
 
 if TYPE_CHECKING:
     from .arrays import DeviceArray, to_device
+    from .formats.packed import PackedTensor, prepack, unpack
+    from .formats.tiles import TiledTensor, tile, untile
     from .kernel import Kernel
     from .library import Library, load
 
     __version__: str
 
-__all__ = ["DeviceArray", "Kernel", "Library", "QuantizedTensor", "errors", "load", "quantize", "to_device"]
+__all__ = [
+    "DeviceArray",
+    "Kernel",
+    "Library",
+    "PackedTensor",
+    "QuantizedTensor",
+    "TiledTensor",
+    "errors",
+    "load",
+    "prepack",
+    "quantize",
+    "tile",
+    "to_device",
+    "unpack",
+    "untile",
+]
 
 _LAZY = {
     "DeviceArray": "arrays",
@@ -32,6 +49,12 @@ _LAZY = {
     "Kernel": "kernel",
     "Library": "library",
     "load": "library",
+    "PackedTensor": "formats.packed",
+    "prepack": "formats.packed",
+    "unpack": "formats.packed",
+    "TiledTensor": "formats.tiles",
+    "tile": "formats.tiles",
+    "untile": "formats.tiles",
 }
 
 

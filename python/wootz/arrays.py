@@ -5,6 +5,7 @@ No library is imported here except NumPy: an array of another one can only arriv
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable
@@ -16,7 +17,16 @@ import numpy as np
 from . import _core
 from .errors import ArgumentError, DeviceError, DtypeError
 
-__all__ = ["DeviceArray", "allocate", "current_stream", "family", "stream_handle", "to_device", "view"]
+__all__ = [
+    "DeviceArray",
+    "allocate",
+    "current_stream",
+    "family",
+    "on_stream",
+    "stream_handle",
+    "to_device",
+    "view",
+]
 
 View = _core.View
 NO_SYNC = -1
@@ -36,7 +46,11 @@ _NUMPY_NAMES = {
     "u64": "uint64",
     "bool": "bool",
 }
-_LONG_NAMES = {**_NUMPY_NAMES, "bf16": "bfloat16"}
+_ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+"""Types that NumPy lacks: their names in ml_dtypes, and in torch."""
+
+_LONG_NAMES = {**_NUMPY_NAMES, **_ML_DTYPES}
+_TYPESTRS = {"bf16": "<u2", "e4m3": "|u1", "e5m2": "|u1"}
 
 
 class DeviceArray:
@@ -59,8 +73,8 @@ class DeviceArray:
         return {
             "version": 3,
             "shape": self.shape,
-            # bfloat16 has no code here: others see 16-bit integers, and wootz reads the last key
-            "typestr": "<u2" if self._name == "bf16" else self.dtype.str,
+            # some types have no code here: others see integers, and wootz reads the last key
+            "typestr": _TYPESTRS.get(self._name, self.dtype.str),
             "wootz": (self._name, self.device_id),
             "data": (self._address, False),
             "strides": None,
@@ -127,19 +141,20 @@ class Family:
     name: str
     empty: Callable[[Any, tuple[int, ...], str, View], Any] | None = None
     stream: Callable[[int], int] | None = None
+    enter: Callable[[int, int], contextlib.AbstractContextManager[Any]] | None = None  # device, stream
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """NumPy's element type of a short name; bfloat16 is that of ml_dtypes. Raises DtypeError when that is not
-    installed.
+    """NumPy's element type of a short name; what NumPy lacks is that of ml_dtypes. Raises DtypeError when
+    that is not installed.
     """
-    if dtype != "bf16":
+    if dtype not in _ML_DTYPES:
         return np.dtype(_NUMPY_NAMES[dtype])
     try:
-        found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        found: np.dtype[Any] = np.dtype(getattr(importlib.import_module("ml_dtypes"), _ML_DTYPES[dtype]))
     except ImportError:
         raise DtypeError(
-            "NumPy has no bfloat16: install ml_dtypes, or pass out= with memory for the result"
+            f"NumPy has no {_ML_DTYPES[dtype]}: install ml_dtypes, or pass out= with memory for the result"
         ) from None
     return found
 
@@ -157,11 +172,18 @@ def _torch_stream(device: int) -> int:
     return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
 
 
+def _torch_enter(device: int, stream: int) -> Any:
+    cuda = sys.modules["torch"].cuda
+    known = stream not in (0, DEFAULT_STREAM)
+    return cuda.stream(cuda.ExternalStream(stream, device) if known else cuda.default_stream(device))
+
+
 def _cupy_empty(like: Any, shape: tuple[int, ...], dtype: str, where: View) -> Any:
     cupy = sys.modules["cupy"]
     try:
         with cupy.cuda.Device(where.device_id):
-            return cupy.empty(shape, numpy_dtype(dtype))
+            # it has no 8-bit floats: their bytes
+            return cupy.empty(shape, numpy_dtype("u8" if dtype in ("e4m3", "e5m2") else dtype))
     except (TypeError, ValueError) as error:
         raise DtypeError(
             f"this CuPy makes no {_LONG_NAMES[dtype]} arrays: pass out= with memory for the result"
@@ -174,6 +196,11 @@ def _cupy_stream(device: int) -> int:
         return int(cupy.cuda.get_current_stream().ptr)
 
 
+def _cupy_enter(device: int, stream: int) -> Any:
+    cuda = sys.modules["cupy"].cuda
+    return cuda.Stream.null if stream in (0, DEFAULT_STREAM) else cuda.ExternalStream(stream, device)
+
+
 def _own_empty(like: Any, shape: tuple[int, ...], dtype: str, where: View) -> Any:
     return DeviceArray(shape, dtype, where.device_id or 0)
 
@@ -181,8 +208,8 @@ def _own_empty(like: Any, shape: tuple[int, ...], dtype: str, where: View) -> An
 _NUMPY = Family("numpy", _numpy_empty)
 _OWN = Family("wootz", _own_empty, lambda device: DEFAULT_STREAM)
 _OTHERS = (
-    ("torch", "Tensor", Family("torch", _torch_empty, _torch_stream)),
-    ("cupy", "ndarray", Family("cupy", _cupy_empty, _cupy_stream)),
+    ("torch", "Tensor", Family("torch", _torch_empty, _torch_stream, _torch_enter)),
+    ("cupy", "ndarray", Family("cupy", _cupy_empty, _cupy_stream, _cupy_enter)),
 )
 _families: dict[type, Family] = {}
 
@@ -210,13 +237,14 @@ def _find_family(kind: type) -> Family:
     return Family(kind.__module__.partition(".")[0])
 
 
-def allocate(like: Any, shape: tuple[int, ...], dtype: str, where: View) -> Any:
-    """A new array of like's library on like's device. Raises DtypeError, or ArgumentError when the library is
-    not known.
+def allocate(like: Any, shape: tuple[int, ...], dtype: str, where: View, keyword: str = "out") -> Any:
+    """A new array of like's library on like's device, which the caller could have passed as `keyword`. Raises
+    DtypeError, or ArgumentError when the library is not known.
     """
     owner = family(like)
     if owner.empty is None:
-        raise ArgumentError(f"wootz cannot make arrays of {owner.name}: pass out= with memory for the result")
+        memory = "memory for the result" if keyword == "out" else f"{shape[0]} bytes"
+        raise ArgumentError(f"wootz cannot make arrays of {owner.name}: pass {keyword}= with {memory}")
     return owner.empty(like, shape, dtype, where)
 
 
@@ -227,6 +255,14 @@ def current_stream(array: Any, device: int) -> int:
     """The stream that array's library issues work on now; the default stream for libraries not known here."""
     stream = family(array).stream
     return stream(device) if stream is not None else DEFAULT_STREAM
+
+
+def on_stream(array: Any, device: int, stream: int | None) -> contextlib.AbstractContextManager[Any]:
+    """While it lasts, array's library makes and frees arrays in the order of a stream that is not its current
+    one. Nothing for None, and for libraries whose memory has no order.
+    """
+    enter = family(array).enter
+    return contextlib.nullcontext() if stream is None or enter is None else enter(device, stream)
 
 
 def orders_itself(array: Any) -> bool:

@@ -1,8 +1,11 @@
-"""Every exception wootz raises. All derive from WootzError; most derive from the built-in class of the same
-sense too.
+"""Every exception wootz raises, and words for their messages. All derive from WootzError; most derive from
+the built-in class of the same sense too.
 """
 
 from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
 
 __all__ = [
     "ArgumentError",
@@ -100,3 +103,9 @@ def driver_error(code: int, name: str, call: str, text: str = "") -> DriverError
     """The exception of a failed driver call; the extension module calls this."""
     kind = OutOfMemoryError if code == _OUT_OF_MEMORY else DriverError
     return kind(code, name, call, text)
+
+
+def near(word: str, words: Iterable[str]) -> str:
+    """ "; did you mean ...?" for a message, or nothing."""
+    close = importlib.import_module("difflib").get_close_matches(word, list(words), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

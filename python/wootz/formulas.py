@@ -8,7 +8,7 @@ from typing import Any
 
 from .errors import ArtifactError
 
-__all__ = ["Formula", "compile_formula"]
+__all__ = ["Formula", "compile_formula", "spell"]
 
 Formula = Callable[[Mapping[str, int]], int]
 
@@ -61,3 +61,10 @@ def compile_formula(formula: Any, names: Collection[str]) -> Formula:
         left, right = compile_formula(formula[1], names), compile_formula(formula[2], names)
         return lambda values: operation(left(values), right(values))
     raise ArtifactError(f"the index has a launch formula that this wootz does not know: {formula!r}")
+
+
+def spell(formula: Any) -> str:
+    """A formula for messages: ceildiv(k, 128)."""
+    if isinstance(formula, list) and formula:
+        return f"{formula[0]}({', '.join(map(spell, formula[1:]))})"
+    return str(formula)

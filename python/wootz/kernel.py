@@ -3,80 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _core, arrays
-from .errors import ArgumentError, ArtifactError, DeviceError, FormatError, NoKernelError
-from .formats import Descriptor
-from .modules import check_file, fits, load_module, resolve_device
-from .program import Entry, Program
+from .arguments import Call, Reader, Request
+from .errors import ArgumentError, ArtifactError, DeviceError, NoKernelError
+from .modules import check_file, fits, load_module, load_stub, resolve_device
+from .program import NO_SPACE, Chosen, Entry, Program
 from .select import Device, rank
-from .signature import Binding, Operand, Signature, check_memory, check_overlap, common_device
+from .signature import Binding, Signature, common_device
 
 if TYPE_CHECKING:
     from .library import Library
 
 __all__ = ["Kernel", "Request"]
 
-View = _core.View
-
-
-@dataclass(frozen=True)
-class Request:
-    """What was asked of a library. device: (kind, number); either may be None for "where the arrays are"."""
-
-    kernel: str
-    format: Descriptor | None
-    dtype: str
-    options: Mapping[str, str]
-    device: tuple[str | None, int | None] = (None, None)
-
-    def cell(self, target: str) -> str:
-        """The key of the cell for a target."""
-        return f"{self.stem}/{target}"
-
-    @property
-    def stem(self) -> str:
-        name = ".".join((self.kernel, *self.options.values()))
-        return f"{name}/{self.format.name if self.format else '-'}/{self.dtype}"
-
-
-@dataclass
-class Call:
-    """The arrays of one call by name: views to launch with, objects to ask for streams and allocate like."""
-
-    binding: Binding
-    stream: int | None  # as given by the caller
-    views: dict[str, View] = field(default_factory=dict)
-    objects: dict[str, Any] = field(default_factory=dict)
-
-    def look(self, array: Any, name: str, label: str | None = None) -> View:
-        # Producers that do not order themselves with a current stream make the work that is due wait for
-        # theirs.
-        ordered = arrays.orders_itself(array)
-        view = arrays.view(
-            array, label or name, arrays.NO_SYNC if ordered else self.stream or arrays.DEFAULT_STREAM
-        )
-        self.views[name], self.objects[name] = view, array
-        return view
-
 
 class Kernel:
     """One kernel of one format and dtype; get it from Library.kernel. Nothing is loaded before the first call
     on a device.
 
-    kernel(*operands, out=None, stream=None) -> out. Operands are arrays (NumPy, torch, CuPy, anything with
-    DLPack or __cuda_array_interface__) or QuantizedTensors, dense, row-major, aligned to 16 bytes, all on one
-    device. A new output is of the kind of the first array operand, or of the first field of the first tensor.
+    kernel(*operands, out=None, stream=None, workspace=None, **named) -> out. Operands are arrays (NumPy,
+    torch, CuPy, anything with DLPack or __cuda_array_interface__) or tensors of a format (QuantizedTensor,
+    PackedTensor or TiledTensor, as the kernel has it), dense, row-major, aligned to 16 bytes, all on one
+    device. Any may be given by name; the required ones come first, those marked ? may be left out. Scalars
+    are given by name. A new output is of the kind of the first array operand, or of the first field of the
+    first tensor; an output that is a tensor hands on the fields that the kernel does not write.
+
     On CUDA the launch goes to `stream` (a handle or an object with __cuda_stream__; ordering against other
     streams is then the caller's) or else to the arrays' library's current stream, read at every call; it is
-    not waited for. Raises ArgumentError, DtypeError, FormatError, DeviceError, NoKernelError, ArtifactError,
-    DriverError.
+    not waited for. workspace: any array of workspace_bytes() bytes, aligned to 128 on CUDA, which the caller
+    zeroes once; calls leave it fit for the next one, but no two may use it at the same time. None: one is
+    made for the call. Raises ArgumentError, DtypeError, FormatError, DeviceError, NoKernelError,
+    ArtifactError, DriverError.
     """
 
-    def __init__(self, library: Library, signature: Signature, request: Request) -> None:
+    def __init__(
+        self, library: Library, signature: Signature, request: Request, types: Mapping[str, str] | None = None
+    ) -> None:
         self._library, self._signature, self._request = library, signature, request
+        self._types = dict(types or {})
+        self._reader = Reader(signature, request, self._types)
         self._programs: dict[tuple[str, int | None], Program] = {}
 
     @property
@@ -92,72 +59,56 @@ class Kernel:
         kind, number = arrays.parse_device(device) if device is not None else self._request.device
         self._program(kind or "cpu", number or 0).preload()
 
-    def __call__(self, *operands: Any, out: Any = None, stream: Any = None) -> Any:
-        call = Call(Binding(self._signature), None if stream is None else arrays.stream_handle(stream))
-        self._read_operands(call, operands)
+    def workspace_bytes(self, device: str | None = None, **sizes: Any) -> int:
+        """Bytes of workspace of a call with these extents, as m=8, and scalars; an optional operand's name
+        with True: it is given. `device`: default the kernel's. Raises ArgumentError, NoKernelError.
+        """
+        kind, number = arrays.parse_device(device) if device is not None else self._request.device
+        values, views = self._reader.assume(sizes)
+        chosen = self._program(kind or "cpu", number or 0).choose(values, views)
+        return chosen.workspace if isinstance(chosen, Chosen) else 0
+
+    def __call__(
+        self, *operands: Any, out: Any = None, stream: Any = None, workspace: Any = None, **named: Any
+    ) -> Any:
+        signature, reader = self._signature, self._reader
+        call = Call(Binding(signature), None if stream is None else arrays.stream_handle(stream))
+        scalars = None
+        if named or not signature.plain or len(operands) != len(signature.operands):
+            arranged, scalars = signature.arrange(operands, named)
+            operands = tuple(arranged)
+        reader.read_operands(call, operands)
         call.binding.check_limits()
+        if not signature.plain or call.binding.derived:
+            call.binding.check_derived()
         kind, number = common_device(call.views)
         self._check_device(call, kind, number)
-        out = self._read_output(call, out)
-        if call.views[self._signature.output.name].size == 0:
+        out = reader.read_output(call, out)
+        if call.views[reader.written].size == 0:
             return out
-        launch_stream = self._order(call, kind, number or 0)
-        self._program(kind, number or 0).launch(call.binding, call.views, launch_stream)
-        return out
+        program, values, views = self._program(kind, number or 0), call.binding.values, call.views
+        if scalars:
+            values.update(scalars)
+        chosen = program.choose(values, views)
+        if workspace is None and isinstance(chosen, Entry):
+            program.run_plain(chosen, values, views, self._order(call, kind, number or 0))
+            return out
+        return self._run(call, program, chosen, workspace, out)
 
-    # ---- arguments
-
-    def _read_operands(self, call: Call, operands: tuple[Any, ...]) -> None:
-        specs = self._signature.operands
-        if len(operands) != len(specs):
-            raise ArgumentError(f"got {len(operands)} operands; {self._signature} takes {len(specs)}")
-        for spec, operand in zip(specs, operands):
-            if spec.quantised:
-                self._read_tensor(call, spec, operand)
-                continue
-            if hasattr(operand, "fields") and hasattr(operand, "format"):
-                raise ArgumentError(
-                    f"{spec.name} is a quantised tensor; {self._signature} takes an array there"
-                )
-            view = call.look(operand, spec.name)
-            check_memory(spec.name, view, self._request.dtype)
-            call.binding.bind(spec, view.shape)
-
-    def _read_tensor(self, call: Call, spec: Operand, tensor: Any) -> None:
-        wanted = self._request.format
-        assert wanted is not None, "kernels with quantised operands have a format: Library.kernel sees to it"
-        if not hasattr(tensor, "fields") or not hasattr(tensor, "format"):
-            raise ArgumentError(
-                f"{spec.name} is a {type(tensor).__name__}; want a QuantizedTensor: "
-                f"wootz.quantize(..., {wanted.name!r})"
-            )
-        if tensor.format is not wanted and tensor.format != wanted:
-            raise FormatError(_format_mismatch(spec.name, tensor.format, wanted))
-        shape = tuple(tensor.shape)
-        call.binding.bind(spec, shape)
-        for part in wanted.layout.fields:
-            name = f"{spec.name}.{part.name}"
-            view = call.look(tensor.fields[part.name], name)
-            check_memory(name, view, part.dtype, wanted.field_shape(part, shape))
-
-    def _read_output(self, call: Call, out: Any) -> Any:
-        name, shape = self._signature.output.name, call.binding.output_shape()
-        if out is None:
-            like = next(
-                (each.name for each in self._signature.operands if not each.quantised), next(iter(call.views))
-            )
-            out = arrays.allocate(call.objects[like], shape, self._request.dtype, call.views[like])
-            given = name
+    def _run(self, call: Call, program: Program, chosen: Entry | Chosen, workspace: Any, out: Any) -> Any:
+        """Launches with a workspace: the caller's, or one dropped once the launch is in the stream."""
+        views, device, values = dict(call.views), program.device, call.binding.values
+        wanted = chosen.workspace if isinstance(chosen, Chosen) else 0
+        space = NO_SPACE if workspace is None else self._reader.read_workspace(call, workspace, wanted)
+        stream = self._order(call, device.kind, device.index)
+        if isinstance(chosen, Entry):
+            program.run_plain(chosen, values, views, stream)
+        elif wanted and workspace is None:
+            kept, space = self._reader.make_workspace(call, wanted, chosen.entry.zeroed, device, stream)
+            program.run(chosen, values, views, stream, space)
+            del kept
         else:
-            given = "out"
-        inputs = list(call.views.items())
-        view = call.look(out, name, given)
-        if view.readonly:
-            raise ArgumentError(f"{given} is read-only; the result is written there")
-        check_memory(given, view, self._request.dtype, shape)
-        common_device({inputs[0][0]: inputs[0][1], given: view})
-        for other, operand in inputs:
-            check_overlap(other, operand, given, view, self._signature.alias)
+            program.run(chosen, values, views, stream, space)
         return out
 
     # ---- device and stream
@@ -201,9 +152,13 @@ class Kernel:
 
     def _load(self, device: Device) -> Program:
         cell, file = self._choose(device)
-        names = self._signature.names | {"sms"}
-        entries = tuple(Entry.parse(record, names) for record in cell["entries"])
-        return Program(self.name, device, load_module(self._library.path, file, device), entries)
+        if dict(cell.get("types") or {}) != self._types:
+            raise ArtifactError(f"{cell['key']}: its types are not those of other targets: build it again")
+        names = self._reader.array_names()
+        entries = tuple(Entry.parse(record, self._signature, names) for record in cell["entries"])
+        folder = self._library.path
+        module = load_module(folder, file, device)
+        return Program(self.name, device, module, entries, load_stub(folder, cell))
 
     def _choose(self, device: Device) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """The cell of the best target that ships this kernel for the device, and its first file that runs
@@ -236,12 +191,3 @@ def _pending_streams(call: Call, target: int) -> Iterable[int]:
         elif call.stream is None:  # asked of DLPack: the default stream waits for the producer
             pending.add(arrays.DEFAULT_STREAM)
     return sorted(pending - {target})
-
-
-def _format_mismatch(name: str, got: Any, wanted: Descriptor) -> str:
-    label = getattr(got, "name", got)
-    if label == wanted.name:
-        return (
-            f"{name} has another definition of format {label} than the library: quantise again with its own"
-        )
-    return f"{name} has format {label}; the kernel takes {wanted.name}"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .arrays import parse_device
-from .errors import ArgumentError, NoKernelError
+from .errors import ArgumentError, ArtifactError, NoKernelError, near
 from .formats import Descriptor
 from .index import Index
 from .kernel import Kernel, Request
@@ -79,9 +78,9 @@ class Library:
         """A kernel as a callable; see Kernel.
 
         name: as "qgemv". format: of its quantised operand, if it has one: a name, or a tensor's. dtype:
-        f16, bf16 or f32, of its arrays. device: "cpu", "cuda", "cuda:N", "metal"; None: wherever the arrays
-        of each call are. options: as op="add". Raises NoKernelError when nothing of that description is
-        shipped, ArgumentError for options that do not fit."""
+        f16, bf16, f32, i8, e4m3 or e5m2, of its arrays. device: "cpu", "cuda", "cuda:N", "metal"; None:
+        wherever the arrays of each call are. options: as op="add". Raises NoKernelError when nothing of that
+        description is shipped, ArgumentError for options that do not fit."""
         format = format.name if isinstance(format, Descriptor) else format
         for what, given in (("name", name), ("format", format or ""), ("dtype", dtype)):
             if not isinstance(given, str) or not given.isprintable():
@@ -94,8 +93,7 @@ class Library:
         request = Request(
             name, self._format_of(signature, format), dtype, self._options(signature, options), where
         )
-        self._check_shipped(signature, request)
-        return Kernel(self, signature, request)
+        return Kernel(self, signature, request, self._check_shipped(signature, request))
 
     def shipped(self, stem: str) -> str:
         """The targets that have a binary of kernel/format/dtype, for messages."""
@@ -126,13 +124,14 @@ class Library:
         cells = self.index.records("cells", f"{kernel}.")
         return sorted({cell["options"][option] for cell in cells if option in cell["options"]})
 
-    def _check_shipped(self, signature: Signature, request: Request) -> None:
+    def _check_shipped(self, signature: Signature, request: Request) -> Mapping[str, str]:
+        """The dtypes that differ from the cell's, by operand: the same for all targets."""
         kind, backends = request.device[0], {row["key"]: row["backend"] for row in self.targets}
         found = False
         for cell in self.index.records("cells", f"{request.stem}/"):
             found = True
             if cell["files"] and kind in (None, backends.get(cell["target"])):
-                return
+                return _types(cell)
         if found:
             device = "any device" if kind is None else kind
             raise NoKernelError(
@@ -157,10 +156,11 @@ class Library:
         )
 
 
-def near(word: str, words: Iterable[str]) -> str:
-    """ "; did you mean ...?" for a message, or nothing."""
-    close = difflib.get_close_matches(word, list(words), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+def _types(cell: Mapping[str, Any]) -> dict[str, str]:
+    types = cell.get("types") or {}
+    if not isinstance(types, dict):
+        raise ArtifactError(f"{cell['key']}: the index has {types!r} where types are wanted: build it again")
+    return types
 
 
 def default_folder() -> Path:

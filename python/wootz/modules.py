@@ -15,11 +15,13 @@ from . import _core
 from .errors import ArtifactError, DeviceError
 from .select import Device, ptx_version
 
-__all__ = ["fits", "load_module", "read_artifact", "resolve_device"]
+__all__ = ["fits", "load_module", "load_stub", "read_artifact", "resolve_device"]
 
 Module = Any  # _core.CpuModule, CudaModule or MetalModule
 _modules: dict[tuple[str, str], Module] = {}
 """By sha256 and device. Binaries stay loaded: a captured graph or a running kernel may still need them."""
+_stubs: dict[tuple[str, str], Any] = {}
+"""By sha256 and the sha256 of the source."""
 
 
 def resolve_device(kind: str, number: int | None) -> Device:
@@ -77,10 +79,13 @@ def artifact_path(folder: Path, name: str) -> Path:
 _FILE = {"file": str, "size": int, "sha256": str, "isa": str}
 
 
-def check_file(file: Any) -> Mapping[str, Any]:
-    """A file's record of the index. Raises ArtifactError for one that is not of its form."""
+def check_file(file: Any, *without: str) -> Mapping[str, Any]:
+    """A file's record of the index. Raises ArtifactError for one that is not of its form, which may lack the
+    keys `without`.
+    """
     if isinstance(file, Mapping):
-        wrong = [key for key, kind in _FILE.items() if not isinstance(file.get(key), kind)]
+        kinds = {key: kind for key, kind in _FILE.items() if key not in without}
+        wrong = [key for key, kind in kinds.items() if not isinstance(file.get(key), kind)]
         if not wrong:
             return file
         raise ArtifactError(
@@ -117,6 +122,20 @@ def load_module(folder: Path, file: Mapping[str, Any], device: Device) -> Module
     if module is None:
         module = _modules[key] = _LOAD[device.kind](read_artifact(folder, file), file["file"], device)
     return module
+
+
+def load_stub(folder: Path, cell: Mapping[str, Any]) -> Any:
+    """The loaded stub of a cell (_core.Stub), checked against the index before any of its code runs; None
+    where the cell has none. Raises ArtifactError, also for a stub of another build than the cell's binary.
+    """
+    if cell.get("stub") is None:
+        return None
+    file, build = check_file(cell["stub"], "isa"), str(cell.get("source_sha256") or "unknown")
+    key = file["sha256"], build
+    stub = _stubs.get(key)
+    if stub is None:
+        stub = _stubs[key] = _core.Stub(read_artifact(folder, file), file["file"], build)
+    return stub
 
 
 _LOAD: dict[str, Callable[[bytes, str, Device], Module]] = {

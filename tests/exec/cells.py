@@ -21,7 +21,7 @@ from wootz import checks, reference
 from wootz.formats import Descriptor
 from wootz.reference import Comparison
 
-from gen import emission, emit, plan
+from gen import emission, emit, index, plan
 from gen.axes import Format
 from gen.manifest import Manifest
 
@@ -215,7 +215,7 @@ def run_text(
 ) -> list[Result]:
     """A Result for each cell that the text stands for. One that does not compile fails all of its cells."""
     record = emit.kernel_record(subject.units[0].kernel)
-    descriptor = Descriptor.parse(subject.format) if subject.format else None
+    descriptor = Descriptor.parse(index.format_record(subject.format)) if subject.format else None
     results: list[Result] = []
     entries = [entry for some in text.entries.values() for entry in some]
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 from wootz import checks
-from wootz.formats import Descriptor, QuantizedTensor
+from wootz.formats import Descriptor
 
 Array = npt.NDArray[Any]
 Size = dict[str, int]
@@ -33,7 +33,7 @@ def arguments(given: Mapping[str, Any], size: Size, out: tuple[str, Array]) -> d
     values: dict[tuple[str, str], Any] = {(axis, "shape"): extent for axis, extent in size.items()}
     values[out[0], "out"] = out[1]
     for name, value in given.items():
-        if isinstance(value, QuantizedTensor):
+        if hasattr(value, "fields"):  # a quantised tensor, in any layout
             for field, array in value.fields.items():
                 values[f"{name}.{field}", "in"] = array
                 values[f"{name}.{field}", "pitch"] = array.shape[-1]

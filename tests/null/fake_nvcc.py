@@ -2,7 +2,8 @@
 
 FAKE_NVCC_VERSION and FAKE_NVCC_CODES say what it is; FAKE_NVCC_MODE makes it misbehave: nothing (no output,
 status 0), wrong_arch, no_entry, truncated, slow (so that a test can interrupt it; it writes half of its
-output first).
+output first), no_mma (no matrix instruction), frame (kernels with a stack frame), params (parameters of
+another size than 64 bytes), wrong_suffix (what CUTLASS leaves where the architecture lacks its suffix).
 """
 
 from __future__ import annotations
@@ -49,13 +50,21 @@ def symbols(names: list[str]) -> tuple[bytes, bytes]:
     return bytes(24) + b"".join(SYMBOL.pack(at[n], 0x12, 0, 1, 0, 8) for n in names), table
 
 
-def cubin(arch: str, entries: list[str]) -> bytes:
-    """What ptxas leaves: entries, and a note with its command line."""
+def kernel_facts(entries: list[str], frame: int, params: int) -> list[tuple[str, int, int, bytes]]:
+    """Sections that say how large each entry's stack frame and its one parameter are."""
+    sized = [struct.pack("<BBHII", 4, 0x11, 8, i + 1, frame) for i in range(len(entries))]
+    taken = struct.pack("<BBHIII", 4, 0x17, 12, 0, 0, params << 18 | 0x1F000)
+    return [(".nv.info", 0x70000000, 2, b"".join(sized)), *((f".nv.info.{e}", 1, 2, taken) for e in entries)]
+
+
+def cubin(arch: str, entries: list[str], frame: int = 0, params: int = 64, text: bytes = b"") -> bytes:
+    """What ptxas leaves: entries, and a note with its command line. text: a kernel's strings."""
     number = int("".join(filter(str.isdigit, arch)) or 0)
     content = f"ptxas -arch {arch} -m 64 \0".encode()
     note = struct.pack("<III", 12, len(content), 2000) + b"NVIDIA Corp\0" + content
     table, names = symbols(entries)
     parts = [(".note.nv.tkinfo", 7, 0, note), (".symtab", 2, 3, table), (".strtab", 3, 0, names)]
+    parts += [*kernel_facts(entries, frame, params), (".nv.constant4", 1, 0, text)]
     return elf(190, 0x06000004 | number << 8, 8, parts)
 
 
@@ -74,7 +83,14 @@ def compile_file(args: list[str], mode: str) -> int:
         out.write_bytes(b"half")
         time.sleep(60)
     entries = re.findall(r"__global__ void (\w+)\(", text)
-    data = cubin("sm_52" if mode == "wrong_arch" else arch, entries[1:] if mode == "no_entry" else entries)
+    refused = b"ERROR : Arch conditional MMA instruction used" if mode == "wrong_suffix" else b""
+    data = cubin(
+        "sm_52" if mode == "wrong_arch" else arch,
+        entries[1:] if mode == "no_entry" else entries,
+        48 if mode == "frame" else 0,
+        80 if mode == "params" else 64,
+        b"" if mode == "no_mma" else b"/*sass HMMA.16816.F32 */" + refused,
+    )
     out.write_bytes(data[: len(data) // 2] if mode == "truncated" else data)
     depfile.write_text(f"{args[args.index('-MT') + 1]}: {source}\n")
     return 0

@@ -226,7 +226,7 @@ class Folder:
             "options": {"op": op} if op else {},
             "files": files,
             "evidence": ["emitted"],
-            "entries": ENTRIES[kernel],
+            "entries": ENTRIES.get(kernel, []),
         }
         self.cells.append({**record, **more})
 

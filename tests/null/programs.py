@@ -5,7 +5,7 @@ from __future__ import annotations
 from gen.dsl import Builder
 from gen.target import Target
 
-GPU = Target("t", "cuda", simd=32, max_threads=64, shared_bytes=256)
+GPU = Target("t", "cuda", features=frozenset({"simdgroup_matrix"}), simd=32, max_threads=64, shared_bytes=256)
 
 
 def builder(threads: int = 32) -> Builder:

@@ -5,6 +5,7 @@ needed.
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +18,7 @@ DTYPES = {
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
     "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
     "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "bool": np.bool_,
+    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
 }  # fmt: skip
 
 
@@ -41,7 +43,7 @@ def test_numpy_refused_dtypes(dtype: str) -> None:
         arrays.view(np.zeros(2, dtype), "x")
 
 
-@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.int4])
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e4m3, ml_dtypes.int4])
 def test_numpy_narrow_dtypes_are_refused_by_name(dtype: Any) -> None:
     with pytest.raises(DtypeError, match=np.dtype(dtype).name):
         arrays.view(np.zeros(2, dtype), "x")
@@ -128,7 +130,7 @@ class Legacy(Modern):
 
 
 @pytest.mark.parametrize("kind", [Modern, Legacy])
-@pytest.mark.parametrize("name", [name for name in DTYPES if name != "bf16"])
+@pytest.mark.parametrize("name", [name for name in DTYPES if name not in ("bf16", "e4m3", "e5m2")])
 def test_dlpack_dtypes(kind: type[Modern], name: str) -> None:
     array = np.zeros((3, 4), DTYPES[name])
     view = arrays.view(kind(array), "x")
@@ -152,8 +154,6 @@ def test_dlpack_read_only() -> None:
 
 @pytest.mark.parametrize("kind", [Modern, Legacy])
 def test_dlpack_gives_the_memory_back(kind: type[Modern]) -> None:
-    import sys
-
     array = np.zeros(4)
     before = sys.getrefcount(array)
     view = arrays.view(kind(array), "x")
@@ -216,8 +216,40 @@ def test_no_strides_means_compact() -> None:
     assert (view.strides, view.contiguous, view.address) == ((3, 1), True, 0x1020)
 
 
-def test_bfloat() -> None:
-    assert arrays.view(HandMade(code=4, bits=16), "x").dtype == "bf16"
+@pytest.mark.parametrize(("code", "bits", "dtype"), [(4, 16, "bf16"), (10, 8, "e4m3"), (12, 8, "e5m2")])
+def test_floats_that_numpy_does_not_export(code: int, bits: int, dtype: str) -> None:
+    assert arrays.view(HandMade(code=code, bits=bits), "x").dtype == dtype
+
+
+class Bytes:
+    """As torch's tensors of 8-bit floats are: no DLPack, but a view as bytes."""
+
+    uint8 = object()
+
+    def __init__(self, array: np.ndarray[Any, Any], dtype: str) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, f"torch.{dtype}"
+
+    def view(self, dtype: Any) -> Any:
+        assert dtype is self.uint8
+        return Modern(self.array.view(np.uint8))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        raise BufferError("float8 types are not supported by dlpack")
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("float8_e4m3fn", "e4m3"), ("float8_e5m2", "e5m2")])
+def test_byte_floats_that_dlpack_refuses(dtype: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "not_torch", Bytes)
+    monkeypatch.setattr(Bytes, "__module__", "not_torch")
+    array = np.zeros((3, 4), np.uint8)[:, ::2]
+    view = arrays.view(Bytes(array, dtype), "x")
+    assert (view.dtype, view.address, view.shape, view.strides) == (name, array.ctypes.data, (3, 2), (4, 2))
+    for other in ("float8_e4m3fnuz", "float32", "bfloat16"):
+        with pytest.raises(ArgumentError, match=r"x does not give its memory away .*float8 types"):
+            arrays.view(Bytes(array, other), "x")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +257,8 @@ def test_bfloat() -> None:
     [
         ({"code": 5, "bits": 64}, "complex64"),
         ({"code": 3, "bits": 64}, "opaque64"),
-        ({"code": 10, "bits": 8}, r"narrow float8 \(DLPack code 10\)"),
+        ({"code": 8, "bits": 8}, r"narrow float8 \(DLPack code 8\)"),
+        ({"code": 14, "bits": 8}, r"narrow float8 \(DLPack code 14\)"),
         ({"code": 0, "bits": 4}, "int4"),
         ({"code": 2, "bits": 32, "lanes": 4}, "float32 in vectors of 4"),
         ({"code": 4, "bits": 32}, "bfloat32"),

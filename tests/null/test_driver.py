@@ -15,7 +15,7 @@ import pytest
 HERE = Path(__file__).parent / "fakecuda"
 NAMES = [
     (file, name)
-    for file in ("scenarios.py", "failures.py")
+    for file in ("scenarios.py", "failures.py", "templates.py")
     for name in re.findall(r"^@scenario\ndef (\w+)", (HERE / file).read_text(), re.M)
 ]
 ROOT = str(Path(__file__).parents[2])
@@ -45,7 +45,7 @@ def passed(done: subprocess.CompletedProcess[str]) -> bool:
     return done.returncode == 0 and done.stdout.endswith("passed\n") and done.stderr == ""
 
 
-@pytest.mark.parametrize(("file", "name"), [each for each in NAMES if each[1] != "exit_"])
+@pytest.mark.parametrize(("file", "name"), [each for each in NAMES if each[1] not in ("exit_", "old")])
 def test_scenario(fake: Path, file: str, name: str) -> None:
     done = child(str(HERE / file), name, libcuda=fake)
     assert passed(done), done.stdout + done.stderr
@@ -62,6 +62,11 @@ def test_exit_gives_the_context_back_and_calls_nothing_after(fake: Path, tmp_pat
 
 def test_a_driver_without_parameter_queries(tmp_path: Path) -> None:
     done = child(str(HERE / "scenarios.py"), "launch", libcuda=build(tmp_path, "-DFAKECUDA_OLD"))
+    assert passed(done), done.stdout + done.stderr
+
+
+def test_a_driver_without_clusters(tmp_path: Path) -> None:
+    done = child(str(HERE / "templates.py"), "old", libcuda=build(tmp_path, "-DFAKECUDA_OLD"))
     assert passed(done), done.stdout + done.stderr
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gen import verify
+from gen import matrix, verify
 from gen.dsl import Builder, Val
-from gen.ir import OPS, For, If, Op, Ref, Value
+from gen.ir import OPS, For, If, MatrixShape, Op, Ref, Value
 from gen.target import Target
 from gen.verify import VerifyError
 from tests.null.programs import GPU, builder, staged
@@ -161,6 +161,76 @@ def _var_begins(b: Builder) -> None:
     b.function.body.statements.reverse()
 
 
+SHAPE = matrix.SHAPES["simdgroup_matrix"]
+
+
+def _declare_tile(dtype: str, part: str, shape: MatrixShape = SHAPE) -> Build:
+    return lambda b: (b.tiles("a", part, dtype, 1, shape), None)[1]
+
+
+def _tile(op: str, ref: str, *reads: str, args: Any = (0, 0, 8), **attrs: Any) -> Build:
+    """An operation on two left tiles a, one right tile r, one sum c (and a right tile w of f32), group memory
+    s (f16, 8 x 8) and t (f32), a local array l, a buffer x (read) and y (written)."""
+
+    def build(b: Builder) -> None:
+        memory = {
+            "a": b.tiles("a", "left", "f16", 2, SHAPE), "r": b.tiles("r", "right", "f16", 1, SHAPE),
+            "c": b.tiles("c", "sum", "f32", 1, SHAPE), "w": b.tiles("w", "right", "f32", 1, SHAPE),
+            "s": b.shared("s", "f16", 64), "t": b.shared("t", "f32", 16), "l": b.local("l", "f16", 64),
+            "x": b.buffer("x", "f32"), "y": b.buffer("y", "f32", "out"),
+            "stranger": Ref("stranger", "f16", "tile", 1, True, shape=SHAPE, part="left"),
+        }  # fmt: skip
+        made = [a(b) if callable(a) else b.const(a, "u32") for a in args]
+        value = raw(op, "", *made, ref=memory.get(ref), **attrs)
+        value.reads = tuple(memory[name] for name in reads)
+        put(b, value)
+
+    return build
+
+
+def _tile_in_a_branch(b: Builder) -> None:
+    sums = b.tiles("c", "sum", "f32", 1, SHAPE)
+    with b.when(b.thread() < 3):
+        b.tile_fill(sums, 0, 0.0)
+
+
+TILE_RULES: list[tuple[str, Build, str]] = [
+    ("tile shape", _declare_tile("f16", "left", matrix.SHAPES["mma"]), "a tile has the target's shape, "),
+    ("tile type", _declare_tile("u8", "left"), "a left tile is f16 or bf16 or f32; found u8"),
+    ("sum type", _declare_tile("f16", "sum"), "a sum tile is f32; found f16"),
+    ("tile branch", _tile_in_a_branch, "tile_fill is reached by all lanes together"),
+    ("tile operands", _tile("tile_multiply", "c", "a", "r", args=(0, 0, one)),
+     "tile_multiply takes ['u32', 'u32', 'u32']; found ['u32', 'u32', 'f32']"),
+    ("fill operands", _tile("tile_fill", "c", args=(0, 0)),
+     "tile_fill takes ['u32', 'f32']; found ['u32', 'u32']"),
+    ("tile lanes", _tile("tile_load", "a", "s", args=(0, lambda b: b.thread(), 8)),
+     "tile_load's operands are the same in every lane; found a lane's own value"),
+    ("tile fragments", _tile("tile_load", "a", "s", args=(2, 0, 8)), "a has 2 fragments; found 2"),
+    ("tile part", _tile("tile_multiply", "c", "r", "a"),
+     "tile_multiply names a declared tile (left); found r in tile"),
+    ("tile undeclared", _tile("tile_load", "stranger", "s"),
+     "tile_load names a declared tile (left or right); found stranger in tile"),
+    ("tile of none", _tile("tile_multiply", "c", "a"),
+     "tile_multiply names a declared tile (right); found none"),
+    ("fill of an operand", _tile("tile_fill", "a", args=(0, one)),
+     "tile_fill names a declared tile (sum); found a in tile"),
+    ("tile space", _tile("tile_load", "a", "l"),
+     "tile_load reaches declared global or shared memory; found l in local"),
+    ("tile memory", _tile("tile_load", "a"),
+     "tile_load reaches declared global or shared memory; found none"),
+    ("tile memory type", _tile("tile_load", "a", "t"),
+     "tile_load moves elements of a's type f16; found f32"),
+    ("tile bounds", _tile("tile_load", "a", "s", args=(0, 1, 8)),
+     "s has 64 elements; found a tile that ends at 65"),
+    ("tile stride", _tile("tile_load", "r", "s", args=(0, 0, 16), transposed=1),
+     "s has 64 elements; found a tile that ends at 120"),
+    ("tile store bounds", _tile("tile_store", "t", "c"), "t has 16 elements; found a tile that ends at 64"),
+    ("tile store read-only", _tile("tile_store", "x", "c"),
+     "tile_store writes to a writable object; found x"),
+    ("tile types", _tile("tile_multiply", "c", "a", "w", args=(0, 0, 0)),
+     "tile_multiply's operands have one type; found f16 and f32"),
+]  # fmt: skip
+
 RULES: list[tuple[str, Build, str]] = [
     ("threads", _wide_block, "a block has 1 to 64 threads; found 65"),
     ("group memory", _group_memory, "group memory is at most 256 bytes; found 260"),
@@ -229,8 +299,8 @@ RULES: list[tuple[str, Build, str]] = [
     ("lane", _word(2, 2), "word is one of 2; found 2"),
     ("set", _at("v", "set", 1), "v is f32; found u32"),
     ("get", _at("v", "get", dtype="u32"), "v is f32; found u32"),
-    ("declare", _at("s", "declare"), "declare names a local array or a variable"),
-    ("declare none", _at("none", "declare"), "declare names a local array or a variable; found None"),
+    ("declare", _at("s", "declare"), "declare names a local array, a tile or a variable"),
+    ("declare none", _at("none", "declare"), "declare names a local array, a tile or a variable; found None"),
     ("array begins", _at("l", "declare", one),
      "a variable begins with a value of its type, an array with none; found l"),
     ("variable begins", _at("v", "declare", 1),
@@ -244,6 +314,7 @@ RULES: list[tuple[str, Build, str]] = [
      "a cast between 16-bit floats goes through f32; found bf16 to f16"),
     ("mask", _mask(32), "lane_xor's mask is within 32 lanes; found 32"),
     ("mask 0", _mask(0), "lane_xor's mask is within 32 lanes; found 0"),
+    *TILE_RULES,
 ]  # fmt: skip
 
 
@@ -289,6 +360,32 @@ def test_uniform_control_flow_is_accepted() -> None:
     assert verify.verify(b.function, GPU) is b.function
 
 
+def test_matrix_tiles_are_accepted() -> None:
+    """Fragments and places may depend on the group and on loops; memory may be a buffer, or transposed."""
+    b = builder(64)
+    x, y, s = b.buffer("x", "f16"), b.buffer("y", "f32", "out"), b.shared("s", "f16", 64)
+    left, right = b.tiles("a", "left", "f16", 2, SHAPE), b.tiles("r", "right", "f16", 1, SHAPE)
+    total, group = b.tiles("c", "sum", "f32", 1, SHAPE), b.thread() // 32
+    b.tile_fill(total, 0, 0.0)
+    with b.loop(0, 2, unroll=True) as i:
+        b.tile_load(left, i, x, group * 64, b.scalar("k"))
+        b.tile_load(right, 0, s, 0, 8, transposed=True)
+        b.tile_multiply(total, 0, left, i, right, 0)
+    b.tile_store(y, group * 64, 8, total, 0)
+    verify.verify(b.function, GPU)
+
+
+def test_a_target_without_matrix_tiles_refuses_them_by_name() -> None:
+    plain = Target("plain", "cuda")
+    assert matrix.shape_of(plain) is None
+    assert matrix.refusal(plain, "f16") == (
+        "matrix tiles need the feature 'mma' or 'simdgroup_matrix'; target plain declares none of them"
+    )
+    tensor = Target("tensor", "cuda", features=frozenset({"mma"}))
+    assert matrix.refusal(tensor, "f32") == "matrix tiles of target tensor take f16, bf16; got f32"
+    assert [matrix.refusal(tensor, dtype) for dtype in ("f16", "bf16")] == [None, None]
+
+
 def test_a_lone_thread_agrees_with_itself() -> None:
     b = Builder("k", 1, 1)
     with b.when(b.thread() < 1):
@@ -298,8 +395,9 @@ def test_a_lone_thread_agrees_with_itself() -> None:
 
 def test_the_table_of_operations_is_whole() -> None:
     """Effects give nothing, values something; what is checked by name exists."""
+    without = {"barrier", *(name for name in OPS if name.startswith("tile_"))}
     for name, op in OPS.items():
         assert isinstance(op, Op)
         assert op.kind in ("pure", "read", "effect", "collective"), name
-        assert (op.result == "none") == (op.kind == "effect" or name == "barrier"), name
+        assert (op.result == "none") == (op.kind == "effect" or name in without), name
     assert set(verify.CHECKS) <= set(OPS)

@@ -34,14 +34,16 @@ def read(tmp_path: Path, text: str) -> Manifest:
 
 def test_shipped_manifest() -> None:
     m = load(KERNELS)
-    assert list(m.targets) == ["cpu", "sm_80", "sm_90a", "sm_100a", "sm_120a", "metal3.1"]
-    assert list(m.kernels) == ["copy", "binary", "dequant", "qgemv"]
+    assert list(m.targets) == [
+        "cpu", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120a", "metal3.1",
+    ]  # fmt: skip
+    assert list(m.kernels)[:4] == ["copy", "binary", "dequant", "qgemv"]
     assert m.kernels["binary"].options == {"op": ("add", "sub", "mul", "div", "min", "max")}
     assert m.kernels["qgemv"].formats == "all"
     assert m.kernels["copy"].formats == ()
     assert m.profiles["default"].targets == ("cpu", "sm_80", "sm_90a", "sm_120a", "metal3.1")
     assert m.profiles["native"].targets == ("cpu", "native")
-    assert m.profiles["release"].targets == "all"
+    assert set(m.profiles["release"].targets) == set(m.targets) - set(m.profiles["portable"].targets)
     sm = m.targets["sm_90a"]
     assert (sm.arch, sm.capability, sm.suffix, sm.extension) == ("sm_90a", (9, 0), "a", "cubin")
     assert (sm.shared_bytes, sm.shared_max, sm.simd, sm.registers) == (49152, 232448, 32, 65536)

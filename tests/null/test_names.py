@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = {
     "gen": (".py", ".json"),
     "csrc": (".cpp", ".hpp", ".h", ".mm"),
-    "cutlass": (".cuh", ".h"),
+    "cutlass": (".cuh", ".h", ".hpp"),
     "python": (".py", ".pyi"),
 }
 SHAPES = re.compile(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gen import nvcc, toolchain
+from gen import install, nvcc, toolchain
 from gen.target import Target
 from gen.tool import Tool, ToolchainError
 from gen.toolchain import Names
@@ -35,7 +35,7 @@ class Machine:
         monkeypatch.setenv("PIP_NO_INDEX", "1")
         monkeypatch.setenv("PIP_FIND_LINKS", str(root / "none"))
         monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-        monkeypatch.setattr(nvcc, "_site_packages", lambda: iter([root / "site"]))
+        monkeypatch.setattr(nvcc, "site_packages", lambda: iter([root / "site"]))
         monkeypatch.setattr(nvcc, "_USUAL", root / "usual")
 
     def nvcc(self, folder: str, version: str = "13.0.88", codes: str = "sm_80 sm_90 sm_90a sm_120a") -> Path:
@@ -147,7 +147,7 @@ def test_the_pinned_compiler_is_installed_once(machine: Machine) -> None:
         machine.wheel(str(staged.relative_to(machine.root)))
         return 0, ""
 
-    machine.patch.setattr(nvcc, "_run_pip", pip)
+    machine.patch.setattr(install, "_run", pip)
     tool = machine.find(SM80)
     assert tool.command == (str(machine.root / f"cache/wootz/cuda-toolkit-{nvcc.PIN}/nvidia/cu13/bin/nvcc"),)
     assert any(nvcc.PINNED in said for said in machine.said)

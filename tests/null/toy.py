@@ -1,8 +1,9 @@
 """A toy emitter in the place of gen.emit, so that tests of the build do not depend on kernels: one line an
 entry.
 
-A format whose name begins with "bad" emits text that no compiler takes. Run as a program, it is the `wootz`
-command line with the toy in place.
+A format whose name begins with "bad" emits text that no compiler takes. With TOY_STUBS in the environment,
+CUDA entries are gated and have host stubs, whose text it is. Run as a program, it is the `wootz` command line
+with the toy in place.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -42,24 +43,42 @@ KERNELS = """
 """
 
 
+STUBS = os.environ.get("TOY_STUBS", "")
+HEAD = """#include <stdint.h>
+#define API extern "C" __attribute__((visibility("default")))
+API void wootz_stub_encode(void*) {}
+"""
+STUB = """API int $SYMBOL_query(const void*, uint64_t* launch) { launch[0] = 64; return 0; }
+API int $SYMBOL_fill(const void*, void*, void*, void*) { return 0; }
+"""
+"""A stub that says what the double of nvcc says."""
+
+
 @dataclass(frozen=True)
 class Entry:
     symbol: str
     dtype: str
     options: dict[str, str]
+    types: dict[str, str] = field(default_factory=dict)
+    stub: bool = False
 
     def to_json(self) -> dict[str, Any]:
         fixed = {"args": [["x", "ptr", "in"]], "block": [1, 1, 1], "grid": [["ceildiv", "n", 4], 1, 1]}
-        return {"symbol": self.symbol, **fixed, "shared": 0, "when": []}
+        extra = {"stub": self.symbol, "gate": "hmma"} if self.stub else {}
+        return {"symbol": self.symbol, **fixed, "shared": 0, "when": [], **extra}
 
 
 @dataclass(frozen=True)
 class Emitted:
     text: str
     entries: tuple[Entry, ...]
+    stub: str = ""
+    instances: bool = False
 
 
-def refusal(kernel: KernelSpec, fmt: Format | None, dtype: str, target: Target) -> str | None:
+def refusal(
+    kernel: KernelSpec, fmt: Format | None, dtype: str, target: Target, options: dict[str, str]
+) -> str | None:
     return None if target.has(dtype) or dtype == "f32" else f"{dtype} needs the feature {dtype}"
 
 
@@ -72,11 +91,13 @@ def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[s
     for dtype, values in product(dtypes, product(*kernel.options.values())):
         options = dict(zip(kernel.options, values))
         symbol = name.symbol(kernel.name, options, fmt.name if fmt else None, dtype)
-        entries.append(Entry(symbol, dtype, options))
+        entries.append(Entry(symbol, dtype, options, stub=target.backend == "cuda" and bool(STUBS)))
     planted = "#error planted\n" if fmt and fmt.name.startswith("bad") else ""
     value = f"// {fmt.block}\n" if fmt else ""
     text = "".join(LINES[target.backend].format(entry.symbol) for entry in entries)
-    return Emitted(planted + value + text, tuple(entries))
+    stubs = [STUBS.replace("$SYMBOL", entry.symbol) for entry in entries if entry.stub]
+    stub = HEAD + "".join(stubs) if stubs else ""
+    return Emitted(planted + value + text, tuple(entries), stub, bool(stubs))
 
 
 def install(monkeypatch: Any = None) -> None:

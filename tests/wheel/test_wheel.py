@@ -53,6 +53,7 @@ def test_modes(wheel: Wheel) -> None:
 def test_nothing_is_there_that_does_not_belong(wheel: Wheel) -> None:
     kinds = re.compile(
         r"artifacts/.*|(gen/|formats/)?(\w+/)*\w+\.py|_core\.pyi|py\.typed|_core\.[\w-]+\.so|.*\.json"
+        r"|cutlass/(\w+\.(cuh|h|hpp)|requirements\.txt)"
     )
     strange = [
         name
@@ -62,6 +63,13 @@ def test_nothing_is_there_that_does_not_belong(wheel: Wheel) -> None:
         and name != "wootz/kernels.yaml"
     ]
     assert not strange
+
+
+def test_the_generator_finds_its_templates(wheel: Wheel) -> None:
+    for name in ("stub_abi.h", "requirements.txt"):
+        assert f"wootz/cutlass/{name}" in wheel.files
+    here = {path.name for path in (ROOT / "cutlass").glob("*.*") if path.suffix in (".cuh", ".h", ".hpp")}
+    assert here <= {Path(name).name for name in wheel.files if name.startswith("wootz/cutlass/")}
 
 
 def linked(text: str) -> set[str]:

@@ -81,6 +81,9 @@ class Wheel:
         for cell in self.index["cells"]:
             yield cell["source"], cell["source_sha256"], None
             yield from ((each["file"], each["sha256"], each["size"]) for each in cell["files"])
+            if stub := cell.get("stub"):
+                yield stub["source"], stub["source_sha256"], None
+                yield stub["file"], stub["sha256"], stub["size"]
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class QuantizedTensor:
         if sorted(self.fields) != sorted(wanted):
             raise FormatError(f"{self.format.name}: wanted the fields {wanted}; got {sorted(self.fields)}")
         for f in layout.fields:
-            _check_field(self.format, f, self.shape, self.fields[f.name])
+            check_field(self.format, f, self.shape, self.fields[f.name])
         object.__setattr__(self, "fields", MappingProxyType({name: self.fields[name] for name in wanted}))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -100,7 +100,7 @@ def check_shape(shape: Any) -> tuple[int, int]:
     return n, k
 
 
-def _check_field(format: Descriptor, f: Field, shape: tuple[int, int], array: Any) -> None:
+def check_field(format: Descriptor, f: Field, shape: tuple[int, int], array: Any) -> None:
     where = f"{format.name}, field {f.name}"
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         raise ArgumentError(f"{where}: wanted an array; got {type(array).__name__}")

@@ -15,7 +15,7 @@ from . import cache, signature, tools
 from .plan import Entry, kinds_of
 
 HERE = Path(__file__).parent
-SOURCES = ("fiber.cpp", "grid.cpp", "buffer.cpp", "runner.cpp")
+SOURCES = ("fiber.cpp", "grid.cpp", "buffer.cpp", "matrix.cpp", "runner.cpp")
 
 # Sanitizer -> flags for kernels, flags to link the runner, definition that tells the runtime. The plain
 # build has the cheap checks of the undefined-behaviour sanitizer too, reported by the runner itself.

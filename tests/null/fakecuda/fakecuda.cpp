@@ -38,6 +38,7 @@ struct State {
     int devices = 1, major = 9, minor = 0, version = 13000;
     int retained[16] = {};
     int modules = 0;
+    int clusters = 128;  // blocks in clusters that run at once
 };
 
 State& state() {
@@ -85,6 +86,52 @@ const std::map<int, std::pair<const char*, const char*>> kNames{
     {719, {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}},
 };
 
+// CUlaunchAttribute and CUlaunchConfig.
+struct Attribute {
+    int id;
+    alignas(8) std::uint32_t value[16];
+};
+struct Config {
+    unsigned grid[3], block[3], shared;
+    std::uintptr_t stream;
+    const Attribute* attributes;
+    unsigned count;
+};
+
+template <typename Number>
+std::string join(const Number* numbers, std::size_t count, const char* between = ",") {
+    std::ostringstream text;
+    for (std::size_t i = 0; i < count; ++i) text << (i == 0 ? "" : between) << numbers[i];
+    return text.str();
+}
+
+std::string extents(const Config& config) {
+    std::ostringstream text;
+    text << "grid=" << join(config.grid, 3) << " block=" << join(config.block, 3)
+         << " shared=" << config.shared;
+    return text.str();
+}
+
+// Numbers as they are; larger parameters as {word;word;...}, with "misaligned" where they do not lie on 64
+// bytes (tensor maps) or 128 (blocks).
+std::string values(const FakeFunction& function, void** arguments) {
+    std::string text;
+    for (std::size_t i = 0; i < function.sizes.size(); ++i) {
+        const std::size_t size = function.sizes[i], words = (size + 7) / 8;
+        std::vector<std::uint64_t> value(words);
+        std::memcpy(value.data(), arguments[i], size);
+        text += i == 0 ? "" : ",";
+        if (size <= 8) {
+            text += std::to_string(value[0]);
+            continue;
+        }
+        if (reinterpret_cast<std::uintptr_t>(arguments[i]) % (size == 128 ? 64 : 128) != 0)
+            text += "misaligned";
+        text += "{" + join(value.data(), words, ";") + "}";
+    }
+    return text;
+}
+
 int current() { return contexts.empty() ? 0 : static_cast<int>(contexts.back()) - 1; }
 
 }  // namespace
@@ -97,6 +144,7 @@ void fake_device(int count, int major, int minor, int version) {
     State& s = state();
     s.devices = count, s.major = major, s.minor = minor, s.version = version;
 }
+void fake_clusters(int blocks) { state().clusters = blocks; }
 const char* fake_log() { return state().log.c_str(); }
 void fake_clear() { state().log.clear(), state().failures.clear(); }
 int fake_depth() { return static_cast<int>(contexts.size()); }
@@ -132,7 +180,7 @@ int cuDeviceGet(int* handle, int device) {
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     const State& s = state();
-    *value = attribute == 75 ? s.major : attribute == 76 ? s.minor : attribute == 16 ? 132 : 101376;
+    *value = attribute == 75 ? s.major : attribute == 76 ? s.minor : attribute == 16 ? 132 : 232448;
     return enter("cuDeviceGetAttribute");
 }
 int cuDeviceGetName(char* name, int size, int) {
@@ -204,16 +252,57 @@ int cuFuncGetParamInfo(FakeFunction* function, std::size_t index, std::size_t* o
 #endif
 int cuLaunchKernel(FakeFunction* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, std::uintptr_t stream, void** arguments, void**) {
+    const Config config{{gx, gy, gz}, {bx, by, bz}, shared, stream, nullptr, 0};
     std::ostringstream text;
-    text << function->symbol << " device=" << current() << " grid=" << gx << "," << gy << "," << gz
-         << " block=" << bx << "," << by << "," << bz << " shared=" << shared << " stream=" << stream
-         << " args=";
-    for (std::size_t i = 0; i < function->sizes.size(); ++i) {
-        std::uint64_t value = 0;
-        std::memcpy(&value, arguments[i], function->sizes[i]);
-        text << (i == 0 ? "" : ",") << value;
-    }
+    text << function->symbol << " device=" << current() << " " << extents(config) << " stream=" << stream
+         << " args=" << values(*function, arguments);
     return enter_in_context("cuLaunchKernel", text.str());
+}
+#ifndef FAKECUDA_OLD
+int cuLaunchKernelEx(const Config* config, FakeFunction* function, void** arguments, void**) {
+    std::ostringstream text;
+    text << function->symbol << " device=" << current() << " " << extents(*config)
+         << " stream=" << config->stream;
+    for (unsigned i = 0; i < config->count; ++i) {
+        const Attribute& attribute = config->attributes[i];
+        text << " attribute" << attribute.id << "=" << join(attribute.value, attribute.id == 4 ? 3 : 1);
+    }
+    text << " args=" << values(*function, arguments);
+    return enter_in_context("cuLaunchKernelEx", text.str());
+}
+int cuOccupancyMaxActiveClusters(int* clusters, FakeFunction* function, const Config* config) {
+    const auto* cluster =
+        config->count == 1 && config->attributes[0].id == 4 ? config->attributes[0].value : nullptr;
+    *clusters =
+        cluster == nullptr ? 0 : state().clusters / static_cast<int>(cluster[0] * cluster[1] * cluster[2]);
+    return enter_in_context("cuOccupancyMaxActiveClusters", function->symbol + " " + extents(*config));
+}
+// The map becomes the address, the rank and the extents.
+int cuTensorMapEncodeTiled(std::uint64_t* map, int element, std::uint32_t rank, std::uint64_t address,
+                           const std::uint64_t* dims, const std::uint64_t* strides, const std::uint32_t* box,
+                           const std::uint32_t* steps, int interleave, int swizzle, int promotion, int fill) {
+    std::ostringstream text;
+    text << "type=" << element << " address=" << address << " dims=" << join(dims, rank)
+         << " strides=" << join(strides, rank - 1) << " box=" << join(box, rank)
+         << " steps=" << join(steps, rank) << " interleave=" << interleave << " swizzle=" << swizzle
+         << " promotion=" << promotion << " fill=" << fill;
+    const int result = enter_in_context("cuTensorMapEncodeTiled", text.str());
+    if (result != 0) return result;
+    for (std::uint32_t i = 0; i + 1 < rank; ++i) {
+        if (strides[i] % 16 != 0) return kInvalidValue;
+    }
+    std::memset(map, 0, 128);
+    map[0] = address, map[1] = rank;
+    std::memcpy(map + 2, dims, rank * sizeof *dims);
+    return 0;
+}
+#endif
+int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t bytes, std::uintptr_t stream) {
+    const int result = enter_in_context(
+        "cuMemsetD8Async", std::to_string(address) + " value=" + std::to_string(value) +
+                               " bytes=" + std::to_string(bytes) + " stream=" + std::to_string(stream));
+    if (result == 0) std::memset(reinterpret_cast<void*>(address), value, bytes);
+    return result;
 }
 int cuPointerGetAttribute(int* value, int, std::uint64_t address) {
     const int result = enter("cuPointerGetAttribute");

@@ -289,8 +289,8 @@ def shared_memory() -> None:
     kernel(65536)()
     assert driver.log("cuFuncSetAttribute") == ["cuFuncSetAttribute 8=65536"]
     assert "block=128,2,1 shared=65536" in launches(driver)[-1]
-    with raises(errors.DeviceError, "copy_u16 needs 102400 bytes of shared memory a block", "has 101376"):
-        kernel(102400)()
+    with raises(errors.DeviceError, "copy_u16 needs 233472 bytes of shared memory a block", "has 232448"):
+        kernel(233472)()
     driver.check_balance()
 
 

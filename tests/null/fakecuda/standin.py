@@ -40,6 +40,9 @@ class Driver:
     def device(self, count: int = 1, capability: tuple[int, int] = (9, 0), version: int = 13000) -> None:
         self.library.fake_device(count, *capability, version)
 
+    def clusters(self, blocks: int) -> None:
+        self.library.fake_clusters(blocks)
+
     def own(self, array: np.ndarray[Any, Any], device: int) -> None:
         self.library.fake_own(array.ctypes.data, max(array.nbytes, 1), device)
 
@@ -108,6 +111,7 @@ def library() -> wootz.Library:
 
 
 def launches(driver: Driver) -> list[str]:
+    """The plain ones and those of cuLaunchKernelEx."""
     return driver.log("cuLaunchKernel")
 
 

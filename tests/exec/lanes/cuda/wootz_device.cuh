@@ -2,46 +2,39 @@
 // Same names and signatures; the fragment layouts are the PTX ISA's. They agree with an H200 to 1.4e-6.
 #pragma once
 
-namespace lanes {
+#include <cstddef>
+#include <vector>
 
-// Half i (0 low, 1 high) of a packed register.
-inline float half_of(uint32_t packed, int i) {
-    return __half2float(__ushort_as_half(static_cast<unsigned short>(packed >> (16 * i))));
-}
+#include "../runtime/matrix.h"
+
+namespace lanes {
 
 struct MmaOperands {
     uint32_t a[4];
     uint32_t b[2];
 };
 
+template <class Sum>
+inline void multiply(LanesMatrixKind kind, Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                     const Sum (&c)[4], int line) {
+    const MmaOperands mine = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    const void* slots = lanes_collective(LANES_MATRIX, ~0u, &mine, sizeof mine, 0, line);
+    lanes_matrix_multiply(kind, slots, static_cast<unsigned>(lane()), c, d);
+}
+
 }  // namespace lanes
 
-// mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32, with g = lane / 4 and t = lane % 4:
-//   A's a_i holds row g + 8 * ((i >> 1) & 1), column 2 t + (i & 1) + 8 * (i >> 2);
-//   B's b_i holds row 2 t + (i & 1) + 8 * (i >> 1), column g;
-//   C's c_i holds row g + 8 * (i >> 1), column 2 t + (i & 1).
-inline void mma_m16n8k16_f16_f32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                                 const float (&c)[4], int line = __builtin_LINE()) {
-    const lanes::MmaOperands mine = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-    const void* slots = lanes_collective(LANES_MATRIX, ~0u, &mine, sizeof mine, 0, line);
-    const int g = lanes::lane() / 4, t = lanes::lane() % 4;
-    float sums[4];
-    for (int i = 0; i < 4; ++i) {
-        const int row = g + 8 * (i >> 1), column = 2 * t + (i & 1);
-        sums[i] = c[i];
-        for (int k = 0; k < 16; ++k) {
-            // A(row, k) lies in lane (row % 8) * 4 + (k % 8) / 2, B(k, column) in lane column * 4 + (k % 8)
-            // / 2.
-            const auto left = lanes::slot<lanes::MmaOperands>(slots, (row % 8) * 4 + k % 8 / 2);
-            const auto right = lanes::slot<lanes::MmaOperands>(slots, column * 4 + k % 8 / 2);
-            sums[i] +=
-                lanes::half_of(left.a[row / 8 + 2 * (k / 8)], k & 1) * lanes::half_of(right.b[k / 8], k & 1);
-        }
+#define LANES_MMA(name, Sum, kind)                                                                     \
+    inline void name(Sum(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2], const Sum(&c)[4],       \
+                     int line = __builtin_LINE()) {                                                    \
+        lanes::multiply<Sum>(kind, d, a, b, c, line);                                                  \
     }
-    for (int i = 0; i < 4; ++i) {
-        d[i] = sums[i];
-    }
-}
+LANES_MMA(mma_m16n8k16_f16_f32, float, LANES_F16)
+LANES_MMA(mma_m16n8k16_bf16_f32, float, LANES_BF16)
+LANES_MMA(mma_m16n8k32_e4m3_f32, float, LANES_E4M3)
+LANES_MMA(mma_m16n8k32_e5m2_f32, float, LANES_E5M2)
+LANES_MMA(mma_m16n8k32_s8_s32, int, LANES_S8)
+#undef LANES_MMA
 
 namespace lanes {
 
@@ -71,3 +64,66 @@ inline void ldmatrix_x4(uint32_t (&result)[4], const void* row, int line = __bui
 inline void ldmatrix_x4_trans(uint32_t (&result)[4], const void* row, int line = __builtin_LINE()) {
     lanes::load_matrices(result, row, true, line);
 }
+
+namespace lanes {
+
+// An asynchronous copy may write at any moment until it is waited for. Here its destination becomes all ones
+// (NaN) when it starts and gets the data when its group is waited for: a wait that is missing, or a buffer that
+// is filled while it is still read, shows in the result and to the thread sanitizer.
+struct AsyncCopy {
+    void* to;
+    const void* from;
+    uint32_t bytes;
+    uint32_t size;
+};
+
+// The copies of one thread, by group; the last group is the one being made.
+struct AsyncCopies {
+    uint64_t block = 0;
+    std::vector<std::vector<AsyncCopy>> groups;
+};
+inline AsyncCopies async_copies[1024];
+
+inline AsyncCopies& own_copies() {
+    AsyncCopies& own = async_copies[lanes_thread_index()];
+    if (own.block != lanes_block_count()) {
+        own.block = lanes_block_count();
+        own.groups.assign(1, {});
+    }
+    return own;
+}
+
+inline void start_copy(void* to, const void* from, uint32_t bytes, uint32_t size, int line) {
+    if (reinterpret_cast<uintptr_t>(to) % size || (bytes && reinterpret_cast<uintptr_t>(from) % size)) {
+        lanes_fail("cp.async: address not aligned to the size of the copy", line);
+    }
+    if (bytes > size) {
+        lanes_fail("cp.async: more source bytes than the copy has", line);
+    }
+    memset(to, 0xff, size);
+    own_copies().groups.back().push_back({to, from, bytes, size});
+}
+
+inline void wait_for_copies(size_t left) {
+    std::vector<std::vector<AsyncCopy>>& groups = own_copies().groups;
+    while (groups.size() > left + 1) {
+        for (const AsyncCopy& copy : groups.front()) {
+            memset(copy.to, 0, copy.size);
+            memcpy(copy.to, copy.from, copy.bytes);
+        }
+        groups.erase(groups.begin());
+    }
+}
+
+}  // namespace lanes
+
+inline void cp_async_16(void* to, const void* from, uint32_t bytes, int line = __builtin_LINE()) {
+    lanes::start_copy(to, from, bytes, 16, line);
+}
+inline void cp_async_commit() { lanes::own_copies().groups.emplace_back(); }
+template <int Left>
+inline void cp_async_wait() {
+    lanes::wait_for_copies(Left);
+}
+
+inline lanes::Uint4 load_once_16(const void* from) { return *static_cast<const lanes::Uint4*>(from); }

@@ -74,6 +74,7 @@ struct Block {
 std::vector<std::unique_ptr<Thread>> threads;  // kept from launch to launch
 std::vector<std::unique_ptr<SimdGroup>> simd_groups;
 Thread* current = nullptr;
+unsigned long block_count = 0;
 Stats stats;
 
 // Not memcpy and not memset: the sanitizers intercept those, and the runtime's own accesses are not the
@@ -180,6 +181,7 @@ void run_block(const Launch& launch, unsigned linear, std::vector<unsigned>& tur
     block.position = {linear % launch.grid.x, linear / launch.grid.x % launch.grid.y,
                       linear / (launch.grid.x * launch.grid.y)};
     block.done = block.waiting = 0;
+    ++block_count;
     for (const GroupArray& array : launch.group_arrays) {
         poison(array.address, array.size);
     }
@@ -272,6 +274,7 @@ LanesDim lanes_group_position() { return block.position; }
 LanesDim lanes_group_size() { return block.size; }
 LanesDim lanes_grid_size() { return block.grid; }
 unsigned lanes_thread_index() { return current->index; }
+unsigned long lanes_block_count() { return lanes::block_count; }
 
 void lanes_group_barrier(int fence, int line) {
     lanes::Thread& self = *current;

@@ -216,11 +216,12 @@ void serve(void* library) {
 
 #if !defined(LANES_ASAN) && !defined(LANES_TSAN)
 // The plain build compiles kernels with -fsanitize-minimal-runtime, whose handlers are these.
-#define LANES_UNDEFINED(kind, message)                                     \
-    extern "C" [[noreturn]] void __ubsan_handle_##kind##_minimal_abort() { \
-        print_place(static_cast<char*>(__builtin_return_address(0)) - 1);  \
-        lanes::fail("undefined behaviour: " message);                      \
+#define LANES_HANDLER(name, message)                                      \
+    extern "C" [[noreturn]] void __ubsan_handle_##name() {                \
+        print_place(static_cast<char*>(__builtin_return_address(0)) - 1); \
+        lanes::fail("undefined behaviour: " message);                     \
     }
+#define LANES_UNDEFINED(kind, message) LANES_HANDLER(kind##_minimal_abort, message)
 LANES_UNDEFINED(type_mismatch, "misaligned or null pointer")
 LANES_UNDEFINED(alignment_assumption, "misaligned pointer")
 LANES_UNDEFINED(out_of_bounds, "index outside an array")
@@ -231,8 +232,8 @@ LANES_UNDEFINED(add_overflow, "signed addition overflows")
 LANES_UNDEFINED(sub_overflow, "signed subtraction overflows")
 LANES_UNDEFINED(mul_overflow, "signed multiplication overflows")
 LANES_UNDEFINED(negate_overflow, "signed negation overflows")
-LANES_UNDEFINED(builtin_unreachable, "unreachable code reached")
-LANES_UNDEFINED(missing_return, "a function ends without returning a value")
+LANES_HANDLER(builtin_unreachable_minimal, "unreachable code reached")
+LANES_HANDLER(missing_return_minimal, "a function ends without returning a value")
 LANES_UNDEFINED(vla_bound_not_positive, "array of no elements")
 LANES_UNDEFINED(load_invalid_value, "load of a value that its type does not have")
 LANES_UNDEFINED(invalid_builtin, "builtin with an invalid argument")

@@ -1,0 +1,501 @@
+// y[m][n] = x[m][k] * w[n][k]^T on warpgroup MMA. x and y are natural arrays; w is in packed units (16 rows x unit_k
+// weights, rows of units along k), decoded in registers to the fragments of the left operand, so that a result tile is
+// 128 weights' rows x Columns tokens. Producer warps copy units (three warps) and boxes of x (one) into rings of shared
+// memory; 2 * Groups warpgroups decode and multiply, each group every Groups-th unit; the groups' sums are added last.
+//
+// Scales are multiplied into the decoded weights, in x's type: a scale is rounded to it, and then each weight.
+#pragma once
+#include <limits.h>
+
+#include "fragment.cuh"
+#include "wgmma.cuh"
+
+namespace warpgroup {
+
+// A format's decoder, with how scales go into weights of 16 bits: decoded values, which lack 2^-exponent, times 2^Power
+// are brought to about 1, scales take the rest. So no product overflows, and no scale is subnormal, unless the weights are.
+template <class Weight, int Power>
+struct Folded : Weight {
+    static constexpr int power = Power;
+};
+
+// The rings and who uses them. Batch: k16 steps a decode-and-multiply round. Box: k64 chunks of x a copy.
+template <int Columns_, int Groups_, int Box_, int XSlots_, int WSlots_, int Batch_>
+struct Tile {
+    static constexpr int columns = Columns_, groups = Groups_, box = Box_, x_slots = XSlots_, w_slots = WSlots_;
+    static constexpr int batch = Batch_, rows = 128, chunk = Columns_ < 64 ? Columns_ : 64;
+    static constexpr int consumers = 256 * Groups_, threads = consumers + 128;
+    // setmaxnreg: together no more than the launch allocated (384 threads x 168, 640 x 96), or the block hangs.
+    static constexpr int consumer_registers = Groups_ == 1 ? 232 : 112;
+    static constexpr int producer_registers = Groups_ == 1 ? 40 : 32;
+    static constexpr int weight_warps = 3;
+};
+
+// Shared memory, from a 1024-byte boundary on. gen/kernels/_qmm_sm90.py computes the same sum.
+template <class Weight, class Shape>
+struct Layout {
+    static constexpr int x_slot = Shape::columns * 128 * Shape::box, w_slot = Shape::rows / 16 * Weight::unit_bytes;
+    static constexpr int x = 0, w = x + Shape::x_slots * x_slot, results = w + Shape::w_slots * w_slot;
+    // A half's (warpgroup's) results: the second group's sums, and after them `chunk` tokens of its 64 rows.
+    static constexpr int half = Shape::groups > 1 ? Shape::columns * 256 : Shape::chunk * 128;
+    static constexpr int x_full = results + 2 * half, x_empty = x_full + 8 * Shape::x_slots;
+    static constexpr int w_full = x_empty + 8 * Shape::x_slots, w_empty = w_full + 8 * Shape::w_slots;
+    static constexpr int flags = w_empty + 8 * Shape::w_slots;
+    static constexpr int bytes = flags + 16 + 1024;
+};
+
+// A slot of a ring and the parity of its current use.
+template <int Slots>
+struct Ring {
+    int slot;
+    uint32_t parity;
+    WOOTZ_FN void advance(int by) {
+        slot += by;
+        if (slot >= Slots) {
+            slot -= Slots;
+            parity ^= 1;
+        }
+    }
+};
+
+struct Problem {
+    const TensorMap* boxes;   // x as [k / 64][m][64]: whole boxes
+    const TensorMap* chunks;  // x as [m][k]: one k64 chunk a copy, for the last k of a ragged row
+    const uint8_t* units;
+    const void* tensors[2];  // fields of scales that are one per tensor
+    uint16_t* y;
+    uint8_t* workspace;
+    uint32_t m, n, k;
+};
+
+// What a block works on. Whole tiles first, the same number for every block. Of the tiles left over, too few for all,
+// each is cut along k into `parts`, one a block. Tokens are innermost, so that neighbours share weights in the cache.
+// What follows from the problem is computed anew: consumers have no register to spare.
+template <class Weight, class Shape>
+struct Work {
+    const Problem& p;
+    uint32_t tile;        // of 128 rows x Columns tokens
+    uint32_t begin, end;  // units along k
+    uint32_t tiles;       // whole tiles left, this one included if it is whole
+
+    WOOTZ_FN static uint32_t tokens(const Problem& p) { return (p.m + Shape::columns - 1) / Shape::columns; }
+    WOOTZ_FN static uint32_t units(const Problem& p) { return (p.k + Weight::unit_k - 1) / Weight::unit_k; }
+    WOOTZ_FN static uint32_t all(const Problem& p) { return (p.n + Shape::rows - 1) / Shape::rows * tokens(p); }
+    // Into how many the tiles left over are cut: no part is shorter than two units.
+    WOOTZ_FN static uint32_t parts(const Problem& p) {
+        const uint32_t rest = all(p) % gridDim.x;
+        return rest ? max(1u, min(gridDim.x / rest, units(p) / 2)) : 1;
+    }
+
+    WOOTZ_FN explicit Work(const Problem& problem) : p(problem) {
+        tiles = all(p) / gridDim.x;
+        tile = blockIdx.x * tiles;
+        begin = 0;
+        end = units(p);
+        if (tiles == 0) left_over();
+    }
+    WOOTZ_FN bool more() const { return begin < end; }
+    WOOTZ_FN uint32_t row() const { return tile / tokens(p) * Shape::rows; }
+    WOOTZ_FN uint32_t token() const { return tile % tokens(p) * Shape::columns; }
+    WOOTZ_FN bool whole() const { return end - begin == units(p); }
+    WOOTZ_FN void next() {
+        tile++;
+        if (tiles == 0) {
+            end = begin;
+        } else if (--tiles == 0) {
+            left_over();
+        }
+    }
+    WOOTZ_FN void left_over() {
+        const uint32_t rest = all(p) % gridDim.x, count = parts(p), part = blockIdx.x % count;
+        tile = all(p) - rest + blockIdx.x / count;
+        begin = part * units(p) / count;
+        end = blockIdx.x < rest * count ? (part + 1) * units(p) / count : begin;
+    }
+    // Units of the block, over all its tiles.
+    WOOTZ_FN uint32_t total() const {
+        Work last = *this;
+        last.left_over();
+        return tiles * units(p) + last.end - last.begin;
+    }
+};
+
+// Copies warp `warp`'s share of the units of each row tile. Row tiles past n are left out.
+template <class Weight, class Shape>
+WOOTZ_FN void produce_weights(const Problem& p, uint32_t base, int warp) {
+    using Plan = Layout<Weight, Shape>;
+    constexpr int tiles = Shape::rows / 16;
+    const uint32_t full = base + Plan::w_full, empty = base + Plan::w_empty;
+    const int begin = warp * tiles / Shape::weight_warps, end = (warp + 1) * tiles / Shape::weight_warps;
+    const uint32_t row_tiles = (p.n + 15) / 16;
+    const uint64_t pitch = static_cast<uint64_t>(Work<Weight, Shape>::units(p)) * Weight::unit_bytes;
+    Ring<Shape::w_slots> ring = {0, 1};
+    for (Work<Weight, Shape> work(p); work.more(); work.next()) {
+        const uint32_t row = work.row() / 16 + begin;
+        const int count = row >= row_tiles ? 0 : min(end - begin, static_cast<int>(row_tiles - row));
+        const uint8_t* from = p.units + row * pitch + static_cast<uint64_t>(work.begin) * Weight::unit_bytes;
+#pragma unroll 1
+        for (uint32_t units = work.end - work.begin; units; units--) {
+            uint32_t to = base + Plan::w + ring.slot * Plan::w_slot + begin * Weight::unit_bytes;
+            const uint8_t* tile = from;
+            barrier_wait(empty + ring.slot * 8, ring.parity);
+            barrier_expect(full + ring.slot * 8, count * Weight::unit_bytes);
+#pragma unroll 1
+            for (int i = 0; i < count; i++) {
+                copy_bulk(to, tile, Weight::unit_bytes, full + ring.slot * 8);
+                to += Weight::unit_bytes;
+                tile += pitch;
+            }
+            from += Weight::unit_bytes;
+            ring.advance(1);
+        }
+    }
+}
+
+template <class Weight, class Shape>
+WOOTZ_FN void produce_activations(const Problem& p, uint32_t base) {
+    using Plan = Layout<Weight, Shape>;
+    constexpr int chunks = Weight::unit_k / 64;
+    const int whole = p.k % 64 ? p.k / 64 : INT_MAX;  // chunks that may be read as parts of a box
+    Ring<Shape::x_slots> ring = {0, 1};
+    for (Work<Weight, Shape> work(p); work.more(); work.next()) {
+        const int token = work.token(), end = work.end * chunks;
+#pragma unroll 1
+        for (int chunk = work.begin * chunks; chunk < end; chunk += Shape::box) {
+            const uint32_t to = base + Plan::x + ring.slot * Plan::x_slot;
+            const uint32_t full = base + Plan::x_full + ring.slot * 8;
+            barrier_wait(base + Plan::x_empty + ring.slot * 8, ring.parity);
+            barrier_expect(full, Plan::x_slot);
+            if (chunk + Shape::box <= whole) {
+                copy_tensor(to, p.boxes, 0, token, chunk, full);
+            } else {
+#pragma unroll 1
+                for (int i = 0; i < Shape::box; i++)
+                    copy_tensor(to + i * (Shape::columns * 128), p.chunks, (chunk + i) * 64, token, full);
+            }
+            ring.advance(1);
+        }
+    }
+}
+
+WOOTZ_FN constexpr float power_of_2(int exponent) {
+    float value = 1;
+    for (int i = 0; i < (exponent < 0 ? -exponent : exponent); i++) value *= exponent < 0 ? 0.5f : 2.0f;
+    return value;
+}
+
+// What a lane keeps of a unit: its words, and packed pairs of scales (rows g and g + 8) of some runs. The four lanes of
+// a row share the conversion of many: each does every fourth, and hands them round when they are used.
+template <class Weight>
+struct Lane {
+    using Type = typename Weight::Type;
+    static constexpr bool scales = Weight::scaled && !Weight::fold_only;
+    // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
+    static constexpr bool held = Weight::zeroed || Weight::fold_only;
+    static constexpr int sharers = Weight::runs >= 4 ? 4 : 1;
+    int lane;
+    uint32_t words[Weight::words];
+    uint32_t pairs[scales ? Weight::runs / sharers : 1];
+    const uint8_t* sides;
+
+    WOOTZ_FN void load(const uint8_t* unit, const float* tensors) {
+        unroll<Weight::vectors>([&](auto i) {
+            const uint4 v = *reinterpret_cast<const uint4*>(unit + (i.value * 32 + lane) * 16);
+            words[4 * i.value] = v.x;
+            words[4 * i.value + 1] = v.y;
+            words[4 * i.value + 2] = v.z;
+            words[4 * i.value + 3] = v.w;
+        });
+        sides = unit + Weight::code_bytes;
+        if constexpr (scales) {
+            unroll<Weight::runs / sharers>([&](auto i) {
+                const int run = i.value * sharers + (sharers > 1 ? lane % sharers : 0);
+                const float rest = power_of_2(Weight::exponent - Weight::power);
+                pairs[i.value] = Type::round(Weight::level(sides, tensors, lane >> 2, run, 0) * rest,
+                                             Weight::level(sides, tensors, lane >> 2, run, 1) * rest);
+            });
+        }
+    }
+
+    template <int Step>
+    WOOTZ_FN void decode(const float* tensors, uint32_t (&a)[4]) const {
+        if constexpr (Weight::fold_only) {
+            Weight::template decode_folded<Step>(words, sides, tensors, lane, a);
+        } else {
+            Weight::template decode<Step>(words, sides, lane, a);
+            if constexpr (Weight::power != 0) {
+                const uint32_t power = Type::round(power_of_2(Weight::power), power_of_2(Weight::power));
+#pragma unroll
+                for (int r = 0; r < 4; r++) a[r] = Type::mul2(a[r], power);
+            }
+            if constexpr (scales) {
+                constexpr int run = Step * 16 / Weight::run;
+                uint32_t pair = pairs[run / sharers];
+                if constexpr (sharers > 1)
+                    pair = __shfl_sync(0xffffffff, pair, run % sharers, sharers);
+                const uint32_t low = __byte_perm(pair, 0, 0x1010), high = __byte_perm(pair, 0, 0x3232);
+                a[0] = Type::mul2(a[0], low);
+                a[1] = Type::mul2(a[1], high);
+                a[2] = Type::mul2(a[2], low);
+                a[3] = Type::mul2(a[3], high);
+            }
+        }
+    }
+};
+
+// Stores a warpgroup's 64 rows x Columns tokens, transposed through shared memory, 16 bytes a thread where n allows.
+template <class Type, class Shape>
+WOOTZ_FN void store_tile(const Problem& p, const float (&sums)[Shape::columns / 2], uint8_t* staged, uint32_t row,
+                        uint32_t token, int half) {
+    constexpr int chunk = Shape::chunk;
+    const int thread = threadIdx.x & 127, lane = thread & 31, warp = thread >> 5;
+    const uint32_t to = shared_address(staged);
+    const bool wide = p.n % 8 == 0;
+#pragma unroll
+    for (int c = 0; c < Shape::columns / chunk; c++) {
+        named_barrier<128>(1 + half);
+#pragma unroll
+        for (int j = 0; j < chunk / 8; j += 2) {
+            const float* d = &sums[4 * (c * (chunk / 8) + j)];
+            const int at = (j + (lane >> 4)) * 8 + (lane & 7), piece = warp * 2 + ((lane >> 3) & 1);
+            store_transposed(to + at * 128 + ((piece ^ (at & 7)) << 4), Type::round(d[0], d[1]),
+                             Type::round(d[2], d[3]), Type::round(d[4], d[5]),
+                             Type::round(d[6], d[7]));
+        }
+        named_barrier<128>(1 + half);
+        const int piece = thread & 7;
+        const uint32_t first = row + piece * 8;
+#pragma unroll 1
+        for (int i = 0; i < chunk / 16; i++) {
+            const int at = i * 16 + (thread >> 3);
+            const uint32_t t = token + c * chunk + at;
+            if (t >= p.m || first >= p.n) continue;
+            const uint8_t* from = staged + at * 128 + ((piece ^ (at & 7)) << 4);
+            uint16_t* out = p.y + static_cast<uint64_t>(t) * p.n + first;
+            if (wide) {
+                *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(from);
+            } else {
+                for (uint32_t e = 0; e < 8 && first + e < p.n; e++)
+                    out[e] = reinterpret_cast<const uint16_t*>(from)[e];
+            }
+        }
+    }
+}
+
+// Adds the second group's sums to the first's, through shared memory. True for the group that holds the result.
+template <class Shape>
+WOOTZ_FN bool add_groups(float (&sums)[Shape::columns / 2], float4* partial, int group, int half, bool first) {
+    static_assert(Shape::groups <= 2, "one partial sum a warpgroup");
+    if constexpr (Shape::groups == 1) return true;
+    constexpr int threads = 128 * Shape::groups;
+    float4* mine = partial + (threadIdx.x & 127);
+    if (group == 1) {
+        if (!first) named_barrier<threads>(5 + half);  // the sums before have been read
+#pragma unroll
+        for (int j = 0; j < Shape::columns / 8; j++)
+            mine[j * 128] = make_float4(sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]);
+        named_barrier<threads>(3 + half);
+        return false;
+    }
+    if (!first) named_barrier<threads>(5 + half);
+    named_barrier<threads>(3 + half);
+#pragma unroll
+    for (int j = 0; j < Shape::columns / 8; j++) {
+        const float4 v = mine[j * 128];
+        sums[4 * j] += v.x;
+        sums[4 * j + 1] += v.y;
+        sums[4 * j + 2] += v.z;
+        sums[4 * j + 3] += v.w;
+    }
+    return true;
+}
+
+// Sums the parts of a tile. A block leaves its part in the workspace; the last one to come adds them all, in order, and
+// returns true. (Two it adds without leaving its own: the sum of two has no order.) So the result never depends on who
+// is last. The workspace begins with a counter for each block's half, zero before and after, then has a part for each.
+template <class Weight, class Shape>
+WOOTZ_FN bool add_parts(const Problem& p, float (&sums)[Shape::columns / 2], uint32_t* flags, int half) {
+    constexpr int vectors = Shape::columns / 8;
+    const uint32_t count = Work<Weight, Shape>::parts(p), part = blockIdx.x % count, first = blockIdx.x - part;
+    const int thread = threadIdx.x & 127;
+    uint32_t* counter = reinterpret_cast<uint32_t*>(p.workspace) + 2 * first + half;
+    if (thread == 0) flags[half] = atomicAdd(counter, 1) & 0xffff;
+    named_barrier<128>(1 + half);
+    const bool last = flags[half] == count - 1;
+    float4* parts = reinterpret_cast<float4*>(p.workspace + (gridDim.x * 8 + 127) / 128 * 128) +
+                    (first * 2ull + half) * (vectors * 128) + thread;
+    if (!last || count > 2) {
+        float4* mine = parts + part * 2ull * (vectors * 128);
+#pragma unroll
+        for (int j = 0; j < vectors; j++)
+            __stcg(mine + j * 128, make_float4(sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]));
+    }
+    if (!last) {
+        named_barrier<128>(1 + half);
+        if (thread == 0)
+            asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(1 << 16) : "memory");
+        return false;
+    }
+    if (thread == 0) {  // the others have come, and do not wait for anything
+        uint32_t seen;
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+        } while (seen >> 16 != count - 1);
+        *counter = 0;
+    }
+    named_barrier<128>(1 + half);
+    if (count > 2) {
+#pragma unroll
+        for (int i = 0; i < Shape::columns / 2; i++) sums[i] = 0;
+    }
+#pragma unroll 1
+    for (uint32_t i = 0; i < count; i++) {
+        if (count == 2 && i == part) continue;
+        const float4* other = parts + i * 2ull * (vectors * 128);
+#pragma unroll
+        for (int j = 0; j < vectors; j++) {
+            const float4 v = __ldcg(other + j * 128);
+            sums[4 * j] += v.x;
+            sums[4 * j + 1] += v.y;
+            sums[4 * j + 2] += v.z;
+            sums[4 * j + 3] += v.w;
+        }
+    }
+    return true;
+}
+
+// One consumer warpgroup: half `half` of the rows, in group `group`.
+template <class Weight, class Shape>
+WOOTZ_FN void consume(const Problem& p, uint8_t* shared) {
+    using Plan = Layout<Weight, Shape>;
+    using Type = typename Weight::Type;
+    constexpr int columns = Shape::columns, batches = Weight::steps / Shape::batch;
+    constexpr int box_batches = Shape::box * 4 / Shape::batch, boxes = batches / box_batches;
+    static_assert(batches % box_batches == 0 && batches % 2 == 0, "a unit is whole boxes, and an even run of batches");
+    static_assert(Shape::groups == 1 || (Shape::x_slots % (Shape::groups * boxes) == 0 &&
+                                         Shape::w_slots % Shape::groups == 0 && Shape::x_slots > Shape::groups * boxes),
+                  "each group waits on its own slots");
+    const int thread = threadIdx.x & 127, lane = thread & 31, warp = thread >> 5;
+    const int half = (threadIdx.x >> 7) & 1, group = threadIdx.x >> 8;
+    const uint8_t* units = shared + Plan::w + (half * 4 + warp) * Weight::unit_bytes;
+    const uint32_t base = shared_address(shared);
+
+    float tensors[Weight::tensors ? Weight::tensors : 1];
+    unroll<Weight::tensors>([&](auto i) { tensors[i.value] = Weight::template tensor_level<i.value>(p.tensors[i.value]); });
+    Lane<Weight> weights;
+    weights.lane = lane;
+    float sums[columns / 2];
+    uint32_t a[2][Shape::batch][4];
+    Ring<Shape::w_slots> w_ring = {group, 0};
+    Ring<Shape::x_slots> x_ring = {group * boxes, 0};
+    Work<Weight, Shape> work(p);
+    uint32_t mine = (work.total() + Shape::groups - 1 - group) / Shape::groups;  // units left to this group
+    const auto load = [&]() {
+        barrier_wait(base + Plan::w_full + w_ring.slot * 8, w_ring.parity);
+        weights.load(units + w_ring.slot * Plan::w_slot, tensors);
+    };
+    const auto release = [&]() {
+        __syncwarp();
+        if (lane == 0) barrier_arrive(base + Plan::w_empty + w_ring.slot * 8);
+        w_ring.advance(Shape::groups);
+    };
+    if (mine) {
+        load();
+        if constexpr (!Lane<Weight>::held) release();
+    }
+    uint32_t done = 0;  // units of the block before this tile, of interest modulo the groups
+    for (bool first = true; work.more(); first = false) {
+        const uint32_t here = work.end - work.begin;
+        const uint32_t turn = (group + Shape::groups - done % Shape::groups) % Shape::groups;
+        int read = -1;  // slot of x that the MMAs in flight before this batch read last
+#pragma unroll
+        for (int i = 0; i < columns / 2; i++) sums[i] = 0;
+#pragma unroll 1
+        for (uint32_t u = turn; u < here; u += Shape::groups) {
+            mine--;
+            unroll<batches>([&](auto index) {
+                constexpr int batch = index.value, set = batch % 2;
+                constexpr bool last = batch == batches - 1;
+                unroll<Shape::batch>([&](auto step) {
+                    weights.template decode<batch * Shape::batch + step.value>(tensors, a[set][step.value]);
+                });
+                if constexpr (last) {
+                    if constexpr (Lane<Weight>::held) release();
+                    if (mine) load();
+                }
+                if constexpr (batch % box_batches == 0) barrier_wait(base + Plan::x_full + x_ring.slot * 8, x_ring.parity);
+                const uint64_t b = descriptor(base + Plan::x + x_ring.slot * Plan::x_slot);
+                wgmma_fence();
+                unroll<Shape::batch>([&](auto step) {
+                    constexpr int at = batch % box_batches * Shape::batch + step.value;  // k16 step of the box
+                    Wgmma<columns, Type>::multiply(sums, a[set][step.value],
+                                                   b + (at / 4 * (columns * 128) + at % 4 * 32) / 16);
+                });
+                wgmma_commit();
+                if constexpr (last && !Lane<Weight>::held)
+                    if (mine) release();
+                wgmma_wait<1>();
+                if constexpr (batch % box_batches == 0) {
+                    if (read >= 0 && lane == 0) barrier_arrive(base + Plan::x_empty + read * 8);
+                    read = x_ring.slot;
+                }
+                if constexpr (batch % box_batches == box_batches - 1)
+                    x_ring.advance(last ? 1 + (Shape::groups - 1) * boxes : 1);
+            });
+        }
+        wgmma_wait<0>();
+        settle(sums);
+        if (read >= 0 && lane == 0) barrier_arrive(base + Plan::x_empty + read * 8);
+
+        if (first) previous_grid_wait();  // which may still read y or use the workspace
+        uint8_t* results = shared + Plan::results + half * Plan::half;
+        bool whole = add_groups<Shape>(sums, reinterpret_cast<float4*>(results), group, half, first);
+        if (whole && !work.whole())
+            whole = add_parts<Weight, Shape>(p, sums, reinterpret_cast<uint32_t*>(shared + Plan::flags), half);
+        if (whole)
+            store_tile<Type, Shape>(p, sums, results, work.row() + half * 64,
+                                    work.token(), half);
+        done += here;
+        work.next();
+    }
+}
+
+template <class Weight, class Shape>
+WOOTZ_FN void qmm(const Problem& p) {
+    using Plan = Layout<Weight, Shape>;
+    extern __shared__ uint8_t unaligned[];
+    uint8_t* shared = unaligned + ((1024 - (shared_address(unaligned) & 1023)) & 1023);
+    const uint32_t base = shared_address(shared);
+    const int warp = threadIdx.x >> 5;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < Shape::x_slots; i++) {
+            barrier_init(base + Plan::x_full + i * 8, 1);
+            barrier_init(base + Plan::x_empty + i * 8, 8);
+        }
+        for (int i = 0; i < Shape::w_slots; i++) {
+            barrier_init(base + Plan::w_full + i * 8, Shape::weight_warps);
+            barrier_init(base + Plan::w_empty + i * 8, 8);
+        }
+        barrier_init_visible();
+    }
+    __syncthreads();
+    constexpr int first_producer = Shape::consumers / 32;
+    if (warp < first_producer) {
+        registers_grow<Shape::consumer_registers>();
+        consume<Weight, Shape>(p, shared);
+        return;
+    }
+    registers_shrink<Shape::producer_registers>();
+    if ((threadIdx.x & 31) != 0) return;
+    if (warp == first_producer) {
+        prefetch_map(p.boxes);
+        previous_grid_wait();
+        produce_activations<Weight, Shape>(p, base);
+        next_grid_launch();
+    } else {
+        produce_weights<Weight, Shape>(p, base, warp - first_producer - 1);
+        next_grid_launch();
+    }
+}
+
+}  // namespace warpgroup

@@ -1,0 +1,412 @@
+"""y[m, n] = sum over k of x[m, k] * w[n, k] for up to 8 rows of activations: what the kernels of that kind
+share.
+
+A SIMD group owns `rows` weight rows; its lanes take chunks (see `packed.Steps`) in turn. Each segment's
+products are summed in f32 and scaled once; lanes add up by shuffles. On the CPU a group is one thread, and
+sums run in `lanes` independent columns so that the compiler can use vector instructions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..axes import Format
+from ..dsl import Builder, Val
+from ..family import Formula, Variant
+from ..ir import Ref
+from ..packed import COLUMNS, Packed, Steps, steps
+from ..target import Target
+from ..vectors import load_ragged, load_vector, store_vector, threads_of
+
+MOST_ROWS = 8
+TILES = {1: 2, 2: 2, 4: 1, 8: 1}
+"""Rows of activations a variant takes -> most weight rows of a SIMD group: register use stays about level."""
+
+GROUPS = 16
+"""SIMD groups of a block: with 512 threads, one block a multiprocessor leaves 128 registers a thread, two
+leave 64."""
+
+WORDS = 8
+"""Most 32-bit words of codes that a lane should hold; twice as many are in flight."""
+
+STAGE = 16 << 10
+"""Wished bytes of activations (as f32) in group memory; a tile holds at least one chunk a lane."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One variant. groups: SIMD groups of a block; lanes: partial sums a (row, m) pair is kept in; waves:
+    chunks a lane takes from one tile of staged activations, 0 where they are read from global memory;
+    resident: blocks a multiprocessor holds, each of which then walks many rows."""
+
+    m: int
+    rows: int
+    groups: int
+    lanes: int = 1
+    waves: int = 0
+    resident: int = 0
+
+
+@dataclass(frozen=True)
+class Operands:
+    w: Packed
+    x: Plain | Coded
+    y: Ref
+    m: Val
+    n: Val
+    k: Val
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Activations of a plain type."""
+
+    b: Builder
+    ref: Ref
+    m: Val
+    k: Val
+
+    def row(self, m: Val) -> Ref:
+        """Row m, kept inside the matrix."""
+        return self.b.at(self.ref, self.b.minimum(m, self.m - 1).cast("u64") * self.k.cast("u64"))
+
+    def read(self, walk: Steps, m: Val, chunk: Val, step: Val, at: int, into: Ref) -> None:
+        """into[0:vector] = x[m, ...] from element `at` of a chunk's step, 0 past the end."""
+        offset, line = step * walk.step + at, self.row(m)
+        load_ragged(self.b, line, chunk * walk.chunk + offset, self.k, self.ref.dtype, into, walk.vector)
+
+    def stage(self, staged: Staged, first: Val) -> None:
+        """Fills the tile of group memory that begins at chunk `first`."""
+        b, walk = self.b, staged.walk
+        vector = b.local("vector", "f32", walk.vector)
+        stride = b.simd * staged.tile.groups * walk.vector
+        with b.loop(0, staged.tile.m) as m:
+            line = self.row(m)
+            with b.loop(b.thread() * walk.vector, staged.row, stride) as at:
+                load_ragged(b, line, first * walk.chunk + at, self.k, self.ref.dtype, vector, walk.vector)
+                for i in range(0, walk.vector, staged.quad):
+                    place = staged.place(m, at // walk.chunk, at % walk.chunk + i)
+                    values = [b.load(vector, i + j) for j in range(staged.quad)]
+                    store_vector(b, staged.shared, place, "f32", values)
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Quantised activations, whose chunks are those of the weights."""
+
+    b: Builder
+    x: Packed
+    m: Val
+    k: Val
+
+    def read(self, walk: Steps, m: Val, chunk: Val, step: Val, at: int, into: Ref) -> None:
+        words = self.b.local("x_words", "u32", walk.chunk_words)
+        row = self._load(m, chunk, words)
+        for i, value in enumerate(self._values(walk, row, chunk, words, step, at)):
+            self.b.store(into, i, value)
+
+    def stage(self, staged: Staged, first: Val) -> None:
+        b, walk, threads = self.b, staged.walk, self.b.simd * staged.tile.groups
+        words = b.local("x_words", "u32", walk.chunk_words)
+        with b.loop(0, staged.tile.m) as m, b.loop(b.thread(), b.simd * staged.tile.waves, threads) as c:
+            chunk = b.minimum(first + c, self.x.chunks() - 1)
+            row = self._load(m, chunk, words)
+            with b.loop(0, walk.chunk // walk.step, unroll=True) as step:
+                for at in range(0, walk.step, walk.vector):
+                    values = self._values(walk, row, chunk, words, step, at)
+                    for i in range(0, walk.vector, staged.quad):
+                        place = staged.place(m, c, step * walk.step + (at + i))
+                        store_vector(b, staged.shared, place, "f32", values[i : i + staged.quad])
+
+    def _load(self, m: Val, chunk: Val, words: Ref) -> Val:
+        row = self.b.minimum(m, self.m - 1)
+        self.x.load_chunk(row, chunk, words, 0)
+        return row
+
+    def _values(self, walk: Steps, row: Val, chunk: Val, words: Ref, step: Val, at: int) -> list[Val]:
+        """`vector` numbers from element `at` of a step, 0 past the end."""
+        b, x = self.b, self.x
+        view = x.view(words, step * walk.step_words, walk.step_words)
+        k = chunk * walk.chunk + (step * walk.step + at)
+        scale, zero = x.scale(row, k, view, at), x.zero(row, k, view, at)
+        values = [x.apply(value, scale, zero) for value in x.decode(view, at, walk.vector)]
+        return [b.select(k + i < self.k, value, 0.0) for i, value in enumerate(values)]
+
+
+def tiles(target: Target, walk: Steps) -> Iterable[Tile]:
+    """The variants of a kernel, fewest rows of activations first."""
+    if target.simd == 1:
+        yield from (Tile(m, 1, 1, walk.vector) for m in (1, MOST_ROWS))
+        return
+    for m, most in TILES.items():
+        wave = 4 * m * walk.chunk * target.simd
+        waves = max(1, STAGE // wave) if wave <= target.shared_bytes else 0
+        rows = max(1, min(most, WORDS // walk.chunk_words))
+        small = m <= 2 and rows * walk.chunk_words <= WORDS
+        yield Tile(m, rows, GROUPS, 1, waves, (2 if small else 1) if waves else 0)
+
+
+@dataclass(frozen=True)
+class Gemv:
+    """What a kernel is made of. weights: the format of w, be it that of plain numbers; operands(b, walk):
+    declares the arguments."""
+
+    weights: Format
+    target: Target
+    operands: Callable[[Builder, Steps], Operands]
+
+    def variants(self, options: dict[str, str]) -> Iterable[Variant]:
+        """Every variant, fewest rows of activations first."""
+        simd, walk = self.target.simd, steps(self.weights)
+        for tile in tiles(self.target, walk):
+            blocks: Formula = ["ceildiv", "n", tile.rows * tile.groups]
+            grid = (["min", blocks, ["mul", "sms", tile.resident]] if tile.resident else blocks, 1, 1)
+            threads = threads_of(simd, simd * tile.groups)
+            when = (["le", "m", tile.m], COLUMNS)
+            yield Variant(f"m{tile.m}", threads, grid, self._kernel(tile, walk), when, options)
+
+    def _kernel(self, tile: Tile, walk: Steps) -> Callable[[Builder], None]:
+        """The body of one variant."""
+
+        def build(b: Builder) -> None:
+            o = self.operands(b, walk)
+            b.function.min_blocks = tile.resident
+            lane, group = b.thread() % self.target.simd, b.thread() // self.target.simd
+            sums = b.local("sums", "f32", tile.rows * tile.m * tile.lanes)
+            Walk(b, o, tile, walk, lane, group, sums).run()
+
+        return build
+
+
+def _row(b: Builder, o: Operands, row0: Val, r: Val) -> Val:
+    """Row r of the tile, kept inside the matrix: rows past the end repeat the last and are not stored."""
+    return b.minimum(row0 + r, o.n - 1)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A lane's way through its chunks. Staged: a tile of activations is brought to group memory by the
+    whole block, and a chunk's loads are issued before the arithmetic of the one before it."""
+
+    b: Builder
+    o: Operands
+    tile: Tile
+    walk: Steps
+    lane: Val
+    group: Val
+    sums: Ref
+
+    def run(self) -> None:
+        b, tile, size = self.b, self.tile, self.tile.rows * self.walk.chunk_words
+        words, chunks = b.local("words", "u32", size), self.o.w.chunks()
+        if not tile.waves:
+            row0 = (b.block() * tile.groups + self.group) * tile.rows
+            self._clear()
+            with b.loop(self.lane, chunks, b.simd) as chunk:
+                self._load(row0, chunk, words)
+                self._chunk(row0, chunk, words, Direct(self.o, self.walk))
+            self._finish(row0, self.o.n)
+            return
+        ahead, per_tile = b.local("ahead", "u32", size), b.simd * tile.waves
+        x = Staged(b, self.o, self.walk, tile)
+        # Every block takes an equal share of the rows, so that no multiprocessor waits for another.
+        share = (b.ceildiv(self.o.n, tile.rows) + (b.grid() - 1)) // b.grid() * tile.rows
+        start, stride = b.block() * share, tile.groups * tile.rows
+        end = b.minimum(self.o.n, start + share)
+        with b.when((self.lane < chunks) & (start < end)):
+            self._load(start + self.group * tile.rows, self.lane, words)
+        with b.loop(start, end, stride) as base:
+            row0 = base + self.group * tile.rows
+            mine = b.select(row0 < end, chunks, 0)
+            self._clear()
+            with b.loop(0, chunks, per_tile) as first:
+                with b.when((chunks > per_tile) | base.eq(start)):
+                    x.stage(first)
+                with b.loop(first + self.lane, b.minimum(mine, first + per_tile), b.simd) as chunk:
+                    more = chunk + b.simd < chunks
+                    next_row = b.select(more, row0, row0 + stride)
+                    with b.when(next_row < end):
+                        self._load(next_row, b.select(more, chunk + b.simd, self.lane), ahead)
+                    self._chunk(row0, chunk, words, x)
+                    with b.loop(0, size, unroll=True) as i:
+                        b.store(words, i, b.load(ahead, i))
+            self._finish(row0, end)
+
+    def _clear(self) -> None:
+        with self.b.loop(0, self.tile.rows * self.tile.m * self.tile.lanes, unroll=True) as i:
+            self.b.store(self.sums, i, 0.0)
+
+    def _load(self, row0: Val, chunk: Val, into: Ref) -> None:
+        with self.b.loop(0, self.tile.rows, unroll=True) as r:
+            self.o.w.load_chunk(_row(self.b, self.o, row0, r), chunk, into, r * self.walk.chunk_words)
+
+    def _finish(self, row0: Val, end: Val) -> None:
+        """Adds lanes up and stores the rows before `end`."""
+        b, tile, o = self.b, self.tile, self.o
+        with b.loop(0, tile.rows, unroll=True) as r, b.loop(0, tile.m, unroll=True) as i:
+            base = (r * tile.m + i) * tile.lanes
+            total = b.load(self.sums, base)
+            for j in range(1, tile.lanes):
+                total = total + b.load(self.sums, base + j)
+            total = b.lane_sum(total)
+            with b.when(self.lane.eq(0) & (row0 + r < end) & (i < o.m)):
+                at = i.cast("u64") * o.n.cast("u64") + (row0 + r).cast("u64")
+                b.store(o.y, at, total.cast(o.y.dtype))
+
+    def _chunk(self, row0: Val, chunk: Val, words: Ref, x: Direct | Staged) -> None:
+        """Adds one chunk of every row of the tile to `sums`."""
+        b, tile, walk = self.b, self.tile, self.walk
+        scales, zeros = b.local("scales", "f32", tile.rows), b.local("zeros", "f32", tile.rows)
+        partial = b.local("partial", "f32", tile.rows * tile.m * tile.lanes)
+        weights = b.local("weights", "f32", tile.rows * walk.vector)
+        state = Segment(b, self.o, tile, walk, row0, chunk, words, scales, zeros, partial, weights, x)
+        with b.loop(0, walk.chunk // walk.span, unroll=True) as span:
+            repeats = walk.span // walk.step
+            for start in range(0, walk.step, walk.segment):
+                state.open(span * repeats, start)
+                with b.loop(0, repeats, unroll=True) as s:
+                    for at in range(start, start + walk.segment, walk.vector):
+                        state.multiply(span * repeats + s, at)
+                state.close(self.sums)
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Activations from global memory."""
+
+    o: Operands
+    walk: Steps
+
+    def read(self, m: Val, chunk: Val, step: Val, at: int, into: Ref) -> None:
+        self.o.x.read(self.walk, m, chunk, step, at, into)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Activations from group memory, as f32 and zero past the end. Quads (fewer elements where vectors are
+    odd) that the lanes of a group read together are neighbours there ([m][wave][quad of the chunk][lane]):
+    no bank conflicts."""
+
+    b: Builder
+    o: Operands
+    walk: Steps
+    tile: Tile
+
+    @cached_property
+    def shared(self) -> Ref:
+        return self.b.shared("activations", "f32", self.tile.m * self.row)
+
+    @property
+    def row(self) -> int:
+        return self.tile.waves * self.b.simd * self.walk.chunk
+
+    @property
+    def quad(self) -> int:
+        return math.gcd(self.walk.vector, 4)
+
+    def place(self, m: Val, chunk: Val, offset: Val) -> Val:
+        """Where the quad at `offset` of a chunk of the tile lies."""
+        simd, quads = self.b.simd, self.walk.chunk // self.quad
+        slot = (chunk // simd * quads + offset // self.quad) * simd + chunk % simd
+        return m * self.row + slot * self.quad
+
+    def stage(self, first: Val) -> None:
+        """Fills the tile that begins at chunk `first`; every thread of the block takes part."""
+        self.b.barrier()  # the tile before this one has been read
+        self.o.x.stage(self, first)
+        self.b.barrier()
+
+    def read(self, m: Val, chunk: Val, step: Val, at: int, into: Ref) -> None:
+        b, offset = self.b, step * self.walk.step + at
+        chunk = chunk % (self.b.simd * self.tile.waves)
+        for i in range(0, self.walk.vector, self.quad):
+            place = self.place(m, chunk, offset + i)
+            for j, value in enumerate(load_vector(b, self.shared, place, "f32", self.quad)):
+                b.store(into, i + j, value)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The arithmetic over one run of elements with constant scales. Local arrays: scales, zeros [rows];
+    partial [rows][m][lanes]; weights [rows][vector]."""
+
+    b: Builder
+    o: Operands
+    tile: Tile
+    walk: Steps
+    row0: Val
+    chunk: Val
+    words: Ref
+    scales: Ref
+    zeros: Ref
+    partial: Ref
+    weights: Ref
+    x: Direct | Staged
+
+    @contextmanager
+    def _rows_of_x(self) -> Iterator[Val]:
+        """Loops over the rows of activations: all of the tile's where registers hold them, else those there
+        are."""
+        static = self.tile.lanes == 1 or self.tile.m == 1
+        with self.b.loop(0, self.tile.m if static else self.o.m, unroll=static) as m:
+            yield m
+
+    def _view(self, r: Val, step: Val) -> list[Val]:
+        walk = self.walk
+        return self.o.w.view(self.words, r * walk.chunk_words + step * walk.step_words, walk.step_words)
+
+    def open(self, step: Val, at: int) -> None:
+        """Reads scales and zero points at element `at` of the step; clears the partial sums."""
+        b, tile, w = self.b, self.tile, self.o.w
+        k = self.chunk * self.walk.chunk + (step * self.walk.step + at)
+        with b.loop(0, tile.rows, unroll=True) as r:
+            row, view = _row(b, self.o, self.row0, r), self._view(r, step)
+            scale, zero = w.scale(row, k, view, at), w.zero(row, k, view, at)
+            b.store(self.scales, r, 1.0 if scale is None else scale)
+            b.store(self.zeros, r, 0.0 if zero is None else zero)
+        with b.loop(0, tile.rows * tile.m * tile.lanes, unroll=True) as i:
+            b.store(self.partial, i, 0.0)
+
+    def multiply(self, step: Val, at: int) -> None:
+        """partial += weights * x for `vector` elements from element `at` of the step."""
+        b, tile, vector = self.b, self.tile, self.walk.vector
+        with b.loop(0, tile.rows, unroll=True) as r:
+            for j, value in enumerate(self.o.w.decode(self._view(r, step), at, vector)):
+                b.store(self.weights, r * vector + j, self._weight(value, r))
+        with self._rows_of_x() as m:
+            xs = b.local("xs", "f32", vector)
+            self.x.read(m, self.chunk, step, at, xs)
+            with b.loop(0, tile.rows, unroll=True) as r:
+                base = (r * tile.m + m) * tile.lanes
+                for j in range(vector):
+                    i = base + (j % tile.lanes)
+                    product = b.mad(
+                        b.load(self.weights, r * vector + j), b.load(xs, j), b.load(self.partial, i)
+                    )
+                    b.store(self.partial, i, product)
+
+    def _weight(self, value: Val, r: Val) -> Val:
+        """The weight before what `close` does: whole where the zero point is added after scaling."""
+        zero = self.o.w.fmt.zero
+        if zero is None:
+            return value
+        exact = self.o.w.exact(value)
+        if zero.domain == "code":
+            return exact - self.b.load(self.zeros, r)
+        return self.b.fma(exact, self.b.load(self.scales, r), self.b.load(self.zeros, r))
+
+    def close(self, sums: Ref) -> None:
+        """sums += scale * partial."""
+        b, tile, fmt = self.b, self.tile, self.o.w.fmt
+        factor = self.o.w.factor if fmt.zero is None else 1.0
+        per_row = tile.m * tile.lanes
+        with b.loop(0, tile.rows, unroll=True) as r, b.loop(0, per_row, unroll=True) as i:
+            part, total = b.load(self.partial, r * per_row + i), b.load(sums, r * per_row + i)
+            if factor != 1.0:
+                part = part * factor
+            scaled = fmt.scales and (fmt.zero is None or fmt.zero.domain == "code")
+            result = b.mad(part, b.load(self.scales, r), total) if scaled else part + total
+            b.store(sums, r * per_row + i, result)

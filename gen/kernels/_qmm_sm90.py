@@ -1,0 +1,171 @@
+"""Entries of qmm_packed on warpgroup MMA (cutlass/qmm_sm90.cuh), for rows of x that begin at multiples of 16 bytes.
+
+A tile of the result is 128 rows of w by `columns` rows of x. Blocks are persistent, one a multiprocessor; tiles
+left over when all have had the same number are cut along k, and their sums meet in the workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import frexp, isfinite
+
+from ..axes import Format
+from ..family import Arg, Formula, Instance, TensorMap
+from ..fragment import Fragment, fragment
+from ..lower.functor import KINDS, Weights, functor
+from ..lower.wgmma import TYPES, wgmmas
+from ..target import Target
+
+ROWS = 128
+CHUNK = 64
+"""Columns of x in 128 bytes, the width of the swizzle."""
+
+SMALL = 5
+"""Values up to 2^(SMALL + 1) need no help: their scales are at most so much smaller than the weights."""
+
+WORDS = 24
+"""Code words of a lane that leave a tile of 64 columns in two groups enough registers."""
+
+
+@dataclass(frozen=True)
+class Rings:
+    """A tile and the rings that feed it, as cutlass/qmm_sm90.cuh has them. groups: pairs of consumer warpgroups,
+    each on its own units; box: chunks of x a copy; slots: of the rings of x and of w; batch: k16 steps decoded
+    together."""
+
+    columns: int
+    groups: int
+    box: int
+    x_slots: int
+    w_slots: int
+    batch: int
+
+    @property
+    def threads(self) -> int:
+        return 256 * self.groups + 128
+
+    def shared(self, layout: Fragment) -> int:
+        """Bytes of group memory, as the template counts them."""
+        x_slot, w_slot = self.columns * 2 * CHUNK * self.box, ROWS // 16 * layout.unit_bytes
+        half = self.columns * 256 if self.groups > 1 else CHUNK * 128
+        barriers = 16 * (self.x_slots + self.w_slots)
+        return self.x_slots * x_slot + self.w_slots * w_slot + 2 * half + barriers + 16 + 1024
+
+    def fits(self, layout: Fragment, most: int) -> bool:
+        return self.shared(layout) <= most
+
+
+def rings(columns: int, layout: Fragment, most: int) -> Rings | None:
+    """The tile with as many slots as help and fit. None: it does not suit the format."""
+    groups = 2 if columns <= 64 else 1
+    if columns == 64 and layout.words > WORDS:
+        return None
+    chunks = layout.columns // CHUNK
+    box = chunks if groups > 1 else {128: 2}.get(columns, 1)
+    # Enough for 256 columns of k a group and one more; then what the copies of w need to be ahead.
+    x_slots = {16: 6, 32: 6, 64: 4, 128: 4, 256: 5}[columns] * (4 // chunks if groups > 1 else 1)
+    w_slots = {16: 6, 32: 6, 64: 4, 128: 3, 256: 2}[columns]
+    batch = 2 if columns == 64 else 4
+    least = 2 * groups, 2
+    while x_slots >= least[0]:
+        for slots in range(w_slots, least[1] - 1, -groups):
+            found = Rings(columns, groups, box, x_slots, slots, batch)
+            if found.fits(layout, most):
+                return found
+        x_slots -= groups
+    return None
+
+
+def power(fmt: Format, dtype: str, exponent: int) -> int:
+    """Of two, that decoded values (which lack 2^-exponent) are multiplied by before their scale. The scale, with
+    what is left, has to be one of the dtype's normal numbers whenever the weights are: f16 has few."""
+    if dtype == "bf16":
+        return exponent
+    most = max(abs(v) for v in fmt.element.values() if isfinite(v))
+    digits = frexp(most)[1] - 1
+    return exponent - digits if exponent or digits > SMALL else 0
+
+
+def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
+    """The tiles, narrowest first: the first whose conditions hold is launched."""
+    layout, weights = fragment(fmt), Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
+    weight = f"warpgroup::Folded<{weights.name}, {power(fmt, dtype, weights.plan.exponent)}>"
+    found = [rings(columns, layout, target.shared_max) for columns in (16, 32, 64, 128, 256)]
+    tiles = [tile for tile in found if tile]
+    preamble = (functor(fmt, dtype, target, weights.name), wgmmas((tile.columns for tile in tiles), dtype))
+    for tile in tiles:
+        last = tile is tiles[-1]
+        yield Instance(
+            f"n{tile.columns}",
+            ("qmm_sm90.cuh",),
+            _text(tile, layout, weight),
+            _arguments(layout),
+            tile.threads,
+            ("sms", 1, 1),
+            (["eq", ["mod", "k", 8], 0], *([] if last else [["le", "m", tile.columns]])),
+            shared=tile.shared(layout),
+            maps=_maps(tile, dtype),
+            workspace=_workspace(tile, layout),
+            zeroed=True,
+            pdl=True,
+            gate="hgmma+utmaldg",
+            preamble=preamble,
+        )
+
+
+def _maps(tile: Rings, dtype: str) -> tuple[TensorMap, ...]:
+    """x by boxes of several chunks of k, where they are whole; and chunk by chunk, up to a ragged end."""
+    pitch: Formula = ["mul", "k", 2]
+    whole: Formula = ["max", 1, ["div", "k", CHUNK]]
+    boxes = TensorMap(
+        "boxes", "x", dtype, (CHUNK, "m", whole), (pitch, 2 * CHUNK), (CHUNK, tile.columns, tile.box)
+    )
+    return boxes, TensorMap("chunks", "x", dtype, ("k", "m"), (pitch,), (CHUNK, tile.columns))
+
+
+def _workspace(tile: Rings, layout: Fragment) -> Formula:
+    """Two counters and a part of sums a block, if the tiles left over are cut."""
+    tiles: Formula = ["mul", ["ceildiv", "n", ROWS], ["ceildiv", "m", tile.columns]]
+    rest: Formula = ["mod", tiles, "sms"]
+    cut: Formula = ["and", ["gt", rest, 0], ["le", ["mul", rest, 2], "sms"]]
+    deep: Formula = ["ge", ["ceildiv", "k", layout.columns], 4]
+    part = ROWS * tile.columns * 4
+    size: Formula = ["add", ["mul", ["ceildiv", ["mul", "sms", 8], 128], 128], ["mul", "sms", part]]
+    return ["mul", ["and", cut, deep], size]
+
+
+def _arguments(layout: Fragment) -> tuple[Arg, ...]:
+    fields = ("w.units", *(f"w.{name}" for name in layout.tensors))
+    return (
+        Arg("boxes", "map", "map"),
+        Arg("chunks", "map", "map"),
+        *(Arg(name, "ptr", "in") for name in fields),
+        Arg("y", "ptr", "out"),
+        Arg("workspace", "ptr", "workspace"),
+        *(Arg(axis, "u32", "shape") for axis in ("m", "n", "k")),
+    )
+
+
+def _text(tile: Rings, layout: Fragment, weight: str) -> str:
+    """The entry point."""
+    numbers = [tile.columns, tile.groups, tile.box, tile.x_slots, tile.w_slots, tile.batch]
+    fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
+    levels = ", ".join(f"w_{name}" for name in layout.tensors)
+    return f"""
+using $SYMBOL_weight = {weight};
+using $SYMBOL_tile = warpgroup::Tile<{", ".join(map(str, numbers))}>;
+static_assert(warpgroup::Layout<$SYMBOL_weight, $SYMBOL_tile>::bytes == {tile.shared(layout)}, "");
+extern "C" __global__ void __launch_bounds__({tile.threads}, 1)
+    $SYMBOL(const __grid_constant__ warpgroup::TensorMap boxes, const __grid_constant__ warpgroup::TensorMap chunks,
+            const uint8_t* __restrict__ w_units{fields}, uint16_t* __restrict__ y,
+            uint8_t* __restrict__ workspace, uint32_t m, uint32_t n, uint32_t k)
+{{
+    warpgroup::qmm<$SYMBOL_weight, $SYMBOL_tile>({{&boxes, &chunks, w_units, {{{levels}}}, y, workspace, m, n, k}});
+}}
+"""
+
+
+def takes(dtype: str) -> bool:
+    """Whether x may be of a dtype."""
+    return dtype in TYPES

@@ -1,0 +1,84 @@
+"""gemm_fp8: y[m, n] = scale_a * scale_b * (a[m, k] b[n, k]^T).
+
+a and b e4m3, y of the dtype that option `out` names. scale_a: f32[1], of the whole tensor, or f32[m], of each
+row; scale_b: f32[1] or f32[n]. Any pair of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..axes import Format
+from ..family import Family, Formula, Instance, Operand
+from ..lower import cutlass, warp_gemm
+from ..lower.warp_gemm import Parameter, Tile
+from ..target import Target
+from ._fp8 import OUTPUTS, SIZES, accepts, aligned_output, configurations, gate, types
+
+_WHEN: tuple[Formula, ...] = (
+    ["or", ["eq", "rows_a", 1], ["eq", "rows_a", "m"]],
+    ["or", ["eq", "rows_b", 1], ["eq", "rows_b", "n"]],
+)
+"""How many scales there may be."""
+
+
+def parameters(out: str) -> tuple[Parameter, ...]:
+    """The entry's parameters, in order."""
+    return (
+        Parameter("a", "bytes", "in"),
+        Parameter("b", "bytes", "in"),
+        Parameter("scale_a", "f32", "in"),
+        Parameter("scale_b", "f32", "in"),
+        Parameter("y", out, "out"),
+        *SIZES,
+        Parameter("rows_a", "u32", "shape"),
+        Parameter("rows_b", "u32", "shape"),
+    )
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Instance]:
+    out = options["out"]
+    yield from collectives(dtype, out, target, options)
+    for suffix, tile, when in warp_gemm.choice(target, dtype):
+        yield warp_level(dtype, out, tile, suffix, (*when, warp_gemm.aligned("k", dtype)), options)
+    yield warp_level(dtype, out, warp_gemm.SMALL, "any", (), options, narrow=True)
+
+
+def warp_level(
+    dtype: str,
+    out: str,
+    tile: Tile,
+    suffix: str,
+    when: tuple[Formula, ...],
+    options: dict[str, str],
+    narrow: bool = False,
+) -> Instance:
+    """A variant on warp-level matrix instructions."""
+    epilogue = f"OuterEpilogue<{warp_gemm.VALUES[out]}>{{scale_a, scale_b, y, n, rows_a, rows_b}}"
+    text = warp_gemm.entry(tile, dtype, parameters(out), epilogue, narrow=narrow)
+    return warp_gemm.instance(suffix, tile, dtype, text, parameters(out), (*_WHEN, *when), options)
+
+
+def collectives(dtype: str, out: str, target: Target, options: dict[str, str]) -> Iterator[Instance]:
+    """The variants of CUTLASS 3.x."""
+    when = (*_WHEN, warp_gemm.aligned("k", dtype), aligned_output(out))
+    for suffix, config, more in configurations(dtype, out, target):
+        made = cutlass.Instantiation(config, ("gemm_fp8.cuh",), "OuterHost")
+        args = tuple(p.arg for p in parameters(out))
+        yield cutlass.instance(suffix, made, args, (*when, *more), options, gate(target))
+
+
+FAMILY = Family(
+    (
+        Operand("a", "array", ("m", "k")),
+        Operand("b", "array", ("n", "k")),
+        Operand("scale_a", "array", ("rows_a",), dtype="f32"),
+        Operand("scale_b", "array", ("rows_b",), dtype="f32"),
+    ),
+    Operand("y", "array", ("m", "n")),
+    variants,
+    limits={"m": (0, 2**31 - 1)},
+    options={"out": OUTPUTS},
+    needs=frozenset({"mma_fp8", "cp_async"}),
+    types=types,
+    accepts=accepts,
+)

@@ -1,0 +1,32 @@
+"""gemv: y[m, n] = sum over k of x[m, k] * w[n, k], for up to 8 rows of activations and plain weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..axes import Format
+from ..dsl import Builder
+from ..family import Family, Operand, Variant
+from ..packed import Array, Steps, plain
+from ..target import Target
+from ._gemv import MOST_ROWS, Gemv, Operands, Plain
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    def operands(b: Builder, walk: Steps) -> Operands:
+        x = b.buffer("x", dtype)
+        w = Array(b, plain(dtype), target, walk, {"codes": "w"})
+        y = b.buffer("y", dtype, "out")
+        m, n, k = b.scalar("m"), b.scalar("n"), b.scalar("k")
+        w.declare_pitches(k)
+        return Operands(w, Plain(b, x, m, k), y, m, n, k)
+
+    yield from Gemv(plain(dtype), target, operands).variants(options)
+
+
+FAMILY = Family(
+    (Operand("x", "array", ("m", "k")), Operand("w", "array", ("n", "k"))),
+    Operand("y", "array", ("m", "n")),
+    variants,
+    limits={"m": (0, MOST_ROWS)},
+)

@@ -1,0 +1,36 @@
+"""gemv_scaled: y[m, n] = sum over k of x[m, k] * w[n, k], both quantised in one format, for up to 8 rows.
+
+Both keep their natural layout, scale levels and zero points included. Products and sums are f32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..axes import Format
+from ..dsl import Builder
+from ..family import Family, Operand, Variant
+from ..packed import Packed, Steps, require
+from ..target import Target
+from ._gemv import MOST_ROWS, Coded, Gemv, Operands
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    fmt = require(fmt, "gemv_scaled")
+
+    def operands(b: Builder, walk: Steps) -> Operands:
+        x, w = Packed(b, fmt, target, walk, "x"), Packed(b, fmt, target, walk)
+        y = b.buffer("y", dtype, "out")
+        m, n, k = b.scalar("m"), b.scalar("n"), b.scalar("k")
+        x.declare_pitches(k)
+        w.declare_pitches(k)
+        return Operands(w, Coded(b, x, m, k), y, m, n, k)
+
+    yield from Gemv(fmt, target, operands).variants(options)
+
+
+FAMILY = Family(
+    (Operand("x", "quantised", ("m", "k")), Operand("w", "quantised", ("n", "k"))),
+    Operand("y", "array", ("m", "n")),
+    variants,
+    limits={"m": (0, MOST_ROWS)},
+)

@@ -1,0 +1,175 @@
+"""qmm_packed: y[m, n] = sum over k of x[m, k] * w[n, k], w in the packed layout, for any number of rows of x.
+
+Made from device templates: `GENERATIONS` says which one a target's features ask for. Sums are f32. Where a
+format's decoder allows it, weights enter the product as they are and scales multiply the sum of each run; else
+weights, with scale and zero point, are rounded once to the type of x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from ..axes import Format
+from ..family import Arg, Family, Instance, Operand
+from ..fragment import Fragment, fragment
+from ..lower.functor import functor
+from ..lower.functor import KINDS, Weights
+from ..packed import require
+from ..target import Target
+
+ACTIVATIONS = {"f16": "HalfActivation", "bf16": "BfloatActivation"}
+"""Dtype -> the template's struct."""
+
+ALIGNED = ["eq", ["mod", "k", 8], 0]
+"""Rows of x begin at multiples of 16 bytes."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One variant of the warp template (cutlass/qmm_sm80.cuh). A block has rows x depth x tokens warps, each
+    with `row_tiles` of 16 rows of w and `token_tiles` of 8 rows of x; warps of the same depth share a unit.
+    most: rows of x that it is for, 0 = any; chunk: columns of a stage; narrow: for rows of x of any alignment.
+    """
+
+    name: str
+    most: int
+    rows: int
+    depth: int
+    tokens: int
+    row_tiles: int
+    token_tiles: int
+    chunk: int
+    stages: int = 2
+    fold: bool = False
+    narrow: bool = False
+    direct: bool = False
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.rows * self.depth * self.tokens
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows of w and of x that a block takes."""
+        return 16 * self.rows * self.row_tiles, 8 * self.tokens * self.token_tiles
+
+    def shared(self, layout: Fragment) -> int:
+        """Bytes of group memory, as the template counts them."""
+        rows, tokens = self.block
+        chunks = layout.columns // self.chunk
+        slots = (self.stages - 2 + chunks) // chunks + 1
+        sides = 0 if self.direct else layout.unit_bytes - layout.code_bytes
+        staged = self.stages * 2 * tokens * self.depth * self.chunk
+        staged += slots * self.depth * (rows // 16) * sides
+        sums = (self.depth - 1) * rows * tokens * 4
+        return max(staged, sums, 2 * tokens * (rows + 8))
+
+
+TILES = (
+    Tile("m8", 8, 1, 4, 1, 1, 1, 256),
+    Tile("m16", 16, 2, 4, 1, 1, 2, 128),
+    Tile("m64", 64, 4, 1, 2, 1, 4, 128),
+    Tile("wide", 0, 4, 1, 2, 1, 8, 64),
+    Tile("odd", 0, 4, 1, 2, 1, 4, 128, narrow=True),
+)
+"""The first whose conditions hold is launched."""
+
+
+def fitted(tile: Tile, layout: Fragment, fold: bool, most: int) -> Tile:
+    """The tile as a format takes it, within `most` bytes of group memory."""
+    chunk = min(tile.chunk, layout.columns)
+    depth = tile.depth * tile.chunk // chunk if tile.depth > 1 else 1
+    found = replace(tile, chunk=chunk, depth=depth, fold=fold)
+    return found if found.shared(layout) <= most else replace(found, direct=True)
+
+
+def warp_variants(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
+    """Entries of the template for mma.sync."""
+    layout, weights = fragment(fmt), Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
+    decoder = functor(fmt, dtype, target, weights.name)
+    for tile in TILES:
+        here = fitted(tile, layout, weights.fold_only, target.shared_bytes)
+        rows, tokens = here.block
+        when = ([] if here.narrow else [ALIGNED]) + ([["le", "m", here.most]] if here.most else [])
+        yield Instance(
+            here.name,
+            ("qmm_sm80.cuh",),
+            _text(here, layout, dtype, weights.name),
+            _arguments(layout),
+            here.threads,
+            (["ceildiv", "n", rows], ["ceildiv", "m", tokens], 1),
+            (*when, ["lt", ["ceildiv", "m", tokens], 2**16]),
+            gate="hmma",
+            preamble=(decoder,),
+            static_shared=here.shared(layout),
+        )
+
+
+def _arguments(layout: Fragment) -> tuple[Arg, ...]:
+    arrays = [Arg(name, "ptr", "in") for name in ("x", "w.units", *(f"w.{t}" for t in layout.tensors))]
+    return (*arrays, Arg("y", "ptr", "out"), *(Arg(axis, "u32", "shape") for axis in ("m", "n", "k")))
+
+
+def _text(tile: Tile, layout: Fragment, dtype: str, weight: str) -> str:
+    """The entry point: it gathers the levels that are one per tensor, and runs its block."""
+    numbers = [tile.rows, tile.depth, tile.tokens, tile.row_tiles, tile.token_tiles, tile.chunk, tile.stages]
+    flags = [str(flag).lower() for flag in (tile.fold, tile.narrow, tile.direct)]
+    parameters = ", ".join([weight, ACTIVATIONS[dtype], *map(str, numbers), *flags])
+    fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
+    levels = ", ".join(f"{weight}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors))
+    return f"""
+using $SYMBOL_tile = QmmTile<{parameters}>;
+static_assert($SYMBOL_tile::shared_bytes == {tile.shared(layout)}, "");
+extern "C" __global__ void __launch_bounds__({tile.threads})
+    $SYMBOL(const uint16_t* __restrict__ x, const uint8_t* __restrict__ w_units{fields},
+            uint16_t* __restrict__ y, uint32_t m, uint32_t n, uint32_t k)
+{{
+    __shared__ __align__(128) uint8_t memory[{tile.shared(layout)}];
+    const float levels[{max(1, len(layout.tensors))}] = {{{levels or "1.0f"}}};
+    Qmm<$SYMBOL_tile> product({{x, w_units, levels, y, m, n, k}}, memory);
+    product.run();
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A template, and the features of targets that it is for."""
+
+    needs: frozenset[str]
+    variants: Callable[[Format, str, Target], Iterable[Instance]]
+
+
+GENERATIONS = (Generation(frozenset({"mma", "cp_async"}), warp_variants),)
+"""The first that a target has all features for is taken."""
+
+
+def generation(target: Target) -> Generation | None:
+    return next((g for g in GENERATIONS if g.needs <= target.features), None)
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Instance]:
+    fmt, found = require(fmt, "qmm_packed"), generation(target)
+    if found is None:
+        raise ValueError(f"qmm_packed: {accepts(fmt, dtype, target, options)}")
+    for instance in found.variants(fmt, dtype, target):
+        yield replace(instance, options=options)
+
+
+def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
+    if generation(target) is None:
+        return (
+            f"no template of qmm_packed fits target {target.name}: its features are {sorted(target.features)}"
+        )
+    if dtype not in ACTIVATIONS:
+        return f"qmm_packed takes activations of {' or '.join(ACTIVATIONS)}, not {dtype}"
+    return None
+
+
+FAMILY = Family(
+    (Operand("x", "array", ("m", "k")), Operand("w", "packed", ("n", "k"))),
+    Operand("y", "array", ("m", "n")),
+    variants,
+    accepts=accepts,
+)

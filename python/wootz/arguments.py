@@ -1,0 +1,272 @@
+"""The arguments of a call: what is given is looked at and checked, what is not given is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import _core, arrays
+from .errors import ArgumentError, FormatError
+from .formats import Descriptor, QuantizedTensor
+from .layouts import check_element, check_layout, field_shapes, made_fields, make
+from .program import Space
+from .select import Device
+from .signature import (
+    Binding,
+    Operand,
+    Signature,
+    check_memory,
+    check_overlap,
+    check_workspace,
+    common_device,
+)
+
+__all__ = ["Call", "Reader", "Request"]
+
+View = _core.View
+_KNOWN_SHAPES = 1024
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked of a library. device: (kind, number); either may be None for "where the arrays are"."""
+
+    kernel: str
+    format: Descriptor | None
+    dtype: str
+    options: Mapping[str, str]
+    device: tuple[str | None, int | None] = (None, None)
+
+    def cell(self, target: str) -> str:
+        """The key of the cell for a target."""
+        return f"{self.stem}/{target}"
+
+    @property
+    def stem(self) -> str:
+        name = ".".join((self.kernel, *self.options.values()))
+        return f"{name}/{self.format.name if self.format else '-'}/{self.dtype}"
+
+
+@dataclass
+class Call:
+    """The arrays of one call by name: views to launch with, objects to ask for streams and allocate like."""
+
+    binding: Binding
+    stream: int | None  # as given by the caller
+    views: dict[str, View] = field(default_factory=dict)
+    objects: dict[str, Any] = field(default_factory=dict)
+
+    def look(self, array: Any, name: str, label: str | None = None) -> View:
+        # Producers that do not order themselves with a current stream make the work that is due wait for
+        # theirs.
+        ordered = arrays.orders_itself(array)
+        view = arrays.view(
+            array, label or name, arrays.NO_SYNC if ordered else self.stream or arrays.DEFAULT_STREAM
+        )
+        self.views[name], self.objects[name] = view, array
+        return view
+
+
+class Reader:
+    """Reads the arguments of one kernel's calls. types: dtypes that are not the request's, by operand.
+
+    Its methods raise ArgumentError, DtypeError, FormatError and DeviceError that name the argument.
+    """
+
+    def __init__(self, signature: Signature, request: Request, types: Mapping[str, str]) -> None:
+        self.signature, self._request = signature, request
+        self.dtypes = {
+            each.name: types.get(each.name) or each.dtype or request.dtype
+            for each in (*signature.operands, signature.output)
+        }
+        parts = made_fields(signature.output.kind)
+        self.written = ".".join((signature.output.name, *parts[:1]))
+        """The array that says whether there is anything to write."""
+        self._fields: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
+
+    def read_operands(self, call: Call, operands: Sequence[Any]) -> None:
+        for spec, operand in zip(self.signature.operands, operands):
+            if operand is None and spec.optional:
+                continue
+            if spec.kind != "array":
+                self._read_tensor(call, spec, operand)
+                continue
+            if hasattr(operand, "fields") and hasattr(operand, "format"):
+                raise ArgumentError(
+                    f"{spec.name} is a quantised tensor; {self.signature} takes an array there"
+                )
+            view = call.look(operand, spec.name)
+            check_memory(spec.name, view, self.dtypes[spec.name])
+            call.binding.bind(spec, view.shape)
+
+    def _read_tensor(self, call: Call, spec: Operand, tensor: Any) -> None:
+        wanted = self._request.format
+        assert wanted is not None, "kernels with quantised operands have a format: Library.kernel sees to it"
+        if tensor.__class__ is not QuantizedTensor or spec.kind != "quantised":
+            check_layout(spec.name, spec.kind, tensor, wanted.name, self.signature.name)
+        own = self._own_format(spec)
+        if own:
+            check_element(spec.name, tensor.format, own)
+            wanted = tensor.format
+        elif tensor.format is not wanted and tensor.format != wanted:
+            raise FormatError(_format_mismatch(spec.name, tensor.format, wanted))
+        shape = tuple(tensor.shape)
+        call.binding.bind(spec, shape)
+        fields = tensor.fields
+        for name, part, dtype, extents in self._parts(spec, wanted, shape):
+            check_memory(name, call.look(fields[part], name), dtype, extents)
+
+    def _own_format(self, spec: Operand) -> str:
+        """The elements that a tensor has to have when its format is not the cell's; else nothing."""
+        chosen = self._request.options.get(spec.format, "same") if spec.format else "same"
+        return "" if chosen == "same" else chosen
+
+    def _parts(self, spec: Operand, format: Descriptor, shape: tuple[int, ...]) -> list[Any]:
+        """(name in the index, field, dtype, shape) of each array of a tensor."""
+        if self._own_format(spec):
+            return _named_fields(spec, format, shape)
+        parts = self._fields.get((spec.name, shape))
+        if parts is None:
+            if len(self._fields) > _KNOWN_SHAPES:
+                self._fields.clear()
+            parts = self._fields[spec.name, shape] = _named_fields(spec, format, shape)
+        return parts
+
+    def read_output(self, call: Call, out: Any) -> Any:
+        spec, shape = self.signature.output, call.binding.output_shape()
+        if spec.kind == "array":
+            return self._place(call, spec.name, "out", out, self.dtypes[spec.name], shape)
+        return self._read_tensor_output(call, spec, shape, out)
+
+    def _place(
+        self, call: Call, name: str, keyword: str, out: Any, dtype: str, shape: tuple[int, ...]
+    ) -> Any:
+        """An array to write to: `out`, checked, or a new one."""
+        given = keyword
+        if out is None:
+            like = self._like(call)
+            out = arrays.allocate(call.objects[like], shape, dtype, call.views[like])
+            given = name
+        inputs = list(call.views.items())
+        view = call.look(out, name, given)
+        if view.readonly:
+            raise ArgumentError(f"{given} is read-only; the result is written there")
+        check_memory(given, view, dtype, shape)
+        common_device({inputs[0][0]: inputs[0][1], given: view})
+        for other, operand in inputs:
+            check_overlap(other, operand, given, view, self.signature.alias)
+        return out
+
+    def _read_tensor_output(self, call: Call, spec: Operand, shape: tuple[int, ...], out: Any) -> Any:
+        """A tensor whose codes are written to `out`'s, or to new ones; its other arrays are handed on."""
+        format = self._request.format
+        assert format is not None, "kernels that give tensors have a format: Library.kernel sees to it"
+        if out is not None:
+            check_layout("out", spec.kind, out, format.name, self.signature.name)
+            if out.format != format:
+                raise FormatError(_format_mismatch("out", out.format, format))
+        made, fields = made_fields(spec.kind), {}
+        for part, dtype, extents in field_shapes(spec.kind, format, shape):
+            if part in made:
+                memory = None if out is None else out.fields[part]
+                fields[part] = self._place(call, f"{spec.name}.{part}", f"out.{part}", memory, dtype, extents)
+            else:
+                fields[part] = _handed_on(call, part, format, self.signature)
+        return make(spec.kind, format, shape, fields)
+
+    def _like(self, call: Call) -> str:
+        """The array that new ones are made like: the first array operand, or the first field."""
+        for each in self.signature.operands:
+            if each.kind == "array" and each.name in call.objects:
+                return each.name
+        return next(iter(call.views))
+
+    def read_workspace(self, call: Call, workspace: Any, wanted: int) -> Space:
+        others = list(call.views.items())
+        view = call.look(workspace, "workspace")
+        common_device({others[0][0]: others[0][1], "workspace": view})
+        check_workspace(view, wanted, view.device_type)
+        for other, operand in others:
+            check_overlap(other, operand, "workspace", view, False)
+        return Space(view.address, view.bytes)
+
+    def make_workspace(
+        self, call: Call, wanted: int, zeroed: bool, device: Device, stream: int
+    ) -> tuple[Any, Space]:
+        """New memory, and where it is; it is freed in the order of the stream."""
+        like = self._like(call)
+        with arrays.on_stream(call.objects[like], device.index, call.stream):
+            made = arrays.allocate(call.objects[like], (wanted,), "u8", call.views[like], "workspace")
+        view = arrays.view(made, "workspace")
+        check_workspace(view, wanted, view.device_type)
+        if zeroed and device.kind == "cuda":
+            _core.cuda_set_memory(device.index, view.address, 0, wanted, stream)
+        elif zeroed:
+            made[:] = 0
+        return made, Space(view.address, wanted)
+
+    def assume(self, sizes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The values of a call that is not made, and its arrays: aligned addresses and no more."""
+        signature = self.signature
+        flags = signature.flags
+        given = {each.name for each in signature.operands if each.name not in flags or sizes.get(each.name)}
+        extents = {name: value for name, value in sizes.items() if name in signature.names}
+        needed = {axis for each in signature.operands if each.name in given for axis in each.shape}
+        missing = sorted(axis for axis in needed if isinstance(axis, str) and axis not in extents)
+        if missing:
+            wanted = ", ".join(f"{axis}=" for axis in missing)
+            raise ArgumentError(f"workspace_bytes needs {wanted} of {signature} as well")
+        rest = {name: value for name, value in sizes.items() if name not in {*extents, *flags}}
+        values = signature.arrange((), {**dict.fromkeys(given, True), **rest})[1]
+        binding = Binding(signature, {name: _extent(name, value) for name, value in extents.items()})
+        binding.check_derived()
+        given.add(signature.output.name)
+        names = (name for name in self.array_names() if name.partition(".")[0] in given)
+        return {**binding.values, **values}, dict.fromkeys(names, _Assumed())
+
+    def array_names(self) -> list[str]:
+        """The names of all arrays and fields that a call may have."""
+        names = []
+        for each in (self.signature.output, *self.signature.operands):
+            if each.kind == "array" or self._request.format is None:
+                names.append(each.name)
+            else:
+                parts = _named_fields(each, self._request.format, (1,) * len(each.shape))
+                names += [name for name, _, _, _ in parts]
+        return names
+
+
+def _named_fields(spec: Operand, format: Descriptor, shape: tuple[int, ...]) -> list[Any]:
+    return [(f"{spec.name}.{part}", part, *rest) for part, *rest in field_shapes(spec.kind, format, shape)]
+
+
+def _handed_on(call: Call, part: str, format: Descriptor, signature: Signature) -> Any:
+    """The array that becomes a field of the result: an operand of that name, or a tensor's field."""
+    for name, array in call.objects.items():
+        if name == part or name.endswith(f".{part}"):
+            return array
+    raise ArgumentError(f"{part} is missing: tensors of format {format.name} have one; {signature}")
+
+
+@dataclass(frozen=True)
+class _Assumed:
+    """In the place of a View, where no array is looked at."""
+
+    address: int = 1 << 32
+    shape: tuple[int, ...] = (0,)
+
+
+def _extent(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ArgumentError(f"{name} is {value!r}; want an extent, a whole number from 0")
+    return value
+
+
+def _format_mismatch(name: str, got: Any, wanted: Descriptor) -> str:
+    label = getattr(got, "name", got)
+    if label == wanted.name:
+        return (
+            f"{name} has another definition of format {label} than the library: quantise again with its own"
+        )
+    return f"{name} has format {label}; the kernel takes {wanted.name}"

@@ -1,0 +1,120 @@
+"""The gate and the reader of cubins, on what the real compiler makes; each fault is planted once."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gen import elf, gate, nvcc
+from gen.tool import Tool, ToolchainError
+
+SOURCE = """
+#include <cstdint>
+extern "C" __global__ void multiply(float* d, const uint32_t* a)
+{
+    float c[4] = {};
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]));
+    for (int i = 0; i < 4; i++) d[i] = c[i];
+}
+struct Params { char bytes[1792]; };
+extern "C" __global__ void plain(const __grid_constant__ Params p, float* d, int i) { d[i] = p.bytes[i]; }
+extern "C" __global__ void array(float* d, int n)
+{
+    float values[64];
+    for (int i = 0; i < n; i++) values[i] = d[i];
+    d[0] = values[n / 2] + values[n / 3];
+}
+extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* d)
+{
+    float values[80];
+#pragma unroll
+    for (int i = 0; i < 80; i++) values[i] = d[i * 1024 + threadIdx.x];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 80; i++) d[i * 1024 + threadIdx.x] = values[79 - i] * values[(i * 7) % 80];
+}
+__device__ const char message[] = "ERROR : Arch conditional MMA instruction used";
+extern "C" __global__ void refusing(char* d, int i) { d[i] = message[i]; }
+"""
+
+
+@pytest.fixture(scope="module")
+def cubins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Compiled with and without the kernel that holds the refused text."""
+    candidates = nvcc.nvcc_candidates()
+    if not candidates:
+        pytest.skip("no nvcc on this machine")
+    folder, found = tmp_path_factory.mktemp("gate"), {}
+    text, _, refusing = SOURCE.partition("__device__ const char")
+    for key, source in (("good", text), ("refused", f"{text}__device__ const char{refusing}")):
+        (folder / f"{key}.cu").write_text(source)
+        found[key] = folder / f"{key}.cubin"
+        command = [str(candidates[0]), "-cubin", "-O3", "-arch=sm_80", "-o", str(found[key]), f"{key}.cu"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return found
+
+
+@pytest.fixture(scope="module")
+def disassembler() -> Tool:
+    try:
+        return nvcc.find_disassembler(nvcc.probe_nvcc(nvcc.nvcc_candidates()[0]))
+    except (ToolchainError, IndexError):
+        pytest.skip("no cuobjdump on this machine")
+
+
+def test_parameters_and_frames_are_read(cubins: dict[str, Path]) -> None:
+    file = elf.parse(cubins["good"].read_bytes())
+    assert elf.parameters(file, "plain") == [1792, 8, 4]
+    assert elf.parameters(file, "multiply") == [8, 8]
+    with pytest.raises(elf.FileError, match="parameters of none"):
+        elf.parameters(file, "none")
+    frames = elf.frames(file)
+    assert frames["multiply"] == frames["plain"] == 0
+    assert frames["array"] >= 256  # an array that is indexed by a variable
+    assert frames["spilling"] > 0  # 80 values in the 32 registers that the launch bounds leave
+
+
+@pytest.mark.parametrize(
+    ("cubin", "entry", "expected"),
+    [
+        ("good", {"symbol": "multiply", "gate": "hmma"}, None),
+        ("good", {"symbol": "array"}, None),  # nothing is asked of it
+        ("good", {"symbol": "plain", "gate": "hmma"}, r"plain has no instruction \bHMMA\.16816 (gate hmma)"),
+        ("good", {"symbol": "multiply", "gate": "hmma+ldgsts"}, r"multiply has no instruction \bLDGSTS"),
+        ("good", {"symbol": "gone", "gate": "hmma"}, "says nothing about the stack frame of gone"),
+        ("good", {"symbol": "array", "gate": "hmma"}, "has stack frames (spills, or arrays)"),
+        ("good", {"symbol": "spilling", "gate": "hmma"}, "has stack frames (spills, or arrays)"),
+        ("good", {"symbol": "spilling", "gate": "hmma", "spills": {"bytes": 8}}, "(8 declared)"),
+        ("good", {"symbol": "spilling", "gate": "hmma", "spills": {"bytes": 4096}}, "has no instruction"),
+        ("refused", {"symbol": "multiply", "gate": "hmma"}, "holds the text 'ERROR : Arch conditional MMA'"),
+    ],
+)  # fmt: skip
+def test_the_gate(
+    cubins: dict[str, Path], disassembler: Tool, cubin: str, entry: dict[str, Any], expected: str | None
+) -> None:
+    found = gate.problem(cubins[cubin], [entry], disassembler)
+    assert found is None if expected is None else found is not None and expected in found, found
+
+
+def test_a_disassembler_that_fails_is_quoted(
+    cubins: dict[str, Path], disassembler: Tool, tmp_path: Path
+) -> None:
+    script = tmp_path / "cuobjdump"
+    script.write_text("#!/bin/sh\necho cannot read it\nexit 3\n")
+    script.chmod(0o755)
+    found = gate.problem(cubins["good"], [{"symbol": "multiply", "gate": "hmma"}], Tool((str(script),), ""))
+    assert found is not None
+    assert "status 3): cannot read it" in found
+
+
+@pytest.mark.parametrize("size", [0, 64, 500, 2000])
+def test_a_damaged_cubin_is_an_error_of_its_own(cubins: dict[str, Path], size: int) -> None:
+    data = cubins["good"].read_bytes()
+    with pytest.raises(elf.FileError):
+        elf.frames(elf.parse(data[:size]))

@@ -1,0 +1,166 @@
+"""Compiles decode functors as host C++ and runs them over whole packed matrices. No test in here."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from wootz.formats import Descriptor
+from wootz.formats.packed import PackedTensor
+
+from gen import fragment
+from gen.axes import Format
+from gen.lower import templates
+from gen.lower.functor import functor
+from gen.target import Target
+
+TARGET = Target("plain", "cuda", features=frozenset({"f16", "bf16"}))
+CONVERTS = Target("converts", "cuda", features=TARGET.features | {"fp8_convert"})
+CONSTANTS = (
+    "bits", "unit_k", "steps", "vectors", "words", "code_bytes", "unit_bytes", "run", "runs", "tensors",
+    "exponent", "scaled", "zeroed", "value_zero", "fold_only", "exact",
+)  # fmt: skip
+DRIVER = """
+#include <utility>
+
+template <class W, int... Step>
+static void unit_steps(std::integer_sequence<int, Step...>, const uint32_t* words, const uint8_t* sides,
+                       const float* tensor, int lane, uint32_t* decoded, uint32_t* folded) {
+    uint32_t a[4];
+    int at = 0;
+    const auto keep = [&](uint32_t* out) {
+        for (int r = 0; r < 4; ++r) { out[(at * 32 + lane) * 4 + r] = a[r]; }
+    };
+    ((W::template decode<Step>(words, sides, lane, a), keep(decoded),
+      W::template decode_folded<Step>(words, sides, tensor, lane, a), keep(folded), ++at), ...);
+}
+
+template <class W, int... Level>
+static void tensor_levels(std::integer_sequence<int, Level...>, const void* const* fields, float* tensor) {
+    ((tensor[Level] = W::template tensor_level<Level>(fields[Level])), ...);
+}
+
+template <class W>
+static void units(const uint8_t* bytes, int count, const void* const* fields, uint32_t* decoded,
+                  uint32_t* folded, float* scales) {
+    float tensor[4] = {};
+    tensor_levels<W>(std::make_integer_sequence<int, W::tensors>(), fields, tensor);
+    for (int i = 0; i < count; ++i, bytes += W::unit_bytes) {
+        for (int lane = 0; lane < 32; ++lane) {
+            uint32_t words[W::words];
+            for (int v = 0; v < W::vectors; ++v) { memcpy(words + 4 * v, bytes + (32 * v + lane) * 16, 16); }
+            unit_steps<W>(std::make_integer_sequence<int, W::steps>(), words, bytes + W::code_bytes, tensor, lane,
+                          decoded, folded);
+        }
+        decoded += W::steps * 128, folded += W::steps * 128;
+        for (int g = 0; g < 8; ++g) {
+            for (int j = 0; j < W::runs; ++j) {
+                for (int half = 0; half < 2; ++half) {
+                    *scales++ = W::scale(bytes + W::code_bytes, tensor, g, j, half);
+                }
+            }
+        }
+    }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Decoded and folded registers as raw 16-bit numbers [N, K], padding included; scales [N, runs]."""
+
+    decoded: NDArray[np.uint16]
+    folded: NDArray[np.uint16]
+    scales: NDArray[np.float32]
+
+
+def descriptor(fmt: Format) -> Descriptor:
+    """The format as an index of this version has it."""
+    return Descriptor.parse({**fmt.descriptor(), "packed": fragment.fragment(fmt).record()})
+
+
+def source(cases: Mapping[str, tuple[Format, str, Target]]) -> str:
+    """One translation unit with the functor of every case, and functions that run them."""
+    texts, calls = [], []
+    for name, (fmt, activations, target) in cases.items():
+        texts.append(functor(fmt, activations, target, name))
+        numbers = ", ".join(f"{name}::{c}" for c in CONSTANTS)
+        calls.append(
+            f'extern "C" void run_{name}(const uint8_t* bytes, int count, const void* const* fields,'
+            " uint32_t* decoded, uint32_t* folded, float* scales)"
+            f" {{ units<{name}>(bytes, count, fields, decoded, folded, scales); }}\n"
+            f'extern "C" int constant_{name}(int i) {{ const int all[] = {{{numbers}}}; return all[i]; }}\n'
+        )
+    return templates.inline(["fragment.cuh"], texts) + DRIVER + "".join(calls)
+
+
+FLAGS = (
+    "-std=c++17", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-unused-parameter", "-shared",
+    "-fPIC",
+)  # fmt: skip
+
+
+class Functors:
+    """The functors of some cases, in as many shared objects as there are processors, at most 4. edit: a change
+    of the texts before they are compiled."""
+
+    def __init__(
+        self,
+        folder: Path,
+        cases: Mapping[str, tuple[Format, str, Target]],
+        edit: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        self._libraries: dict[str, ctypes.CDLL] = {}
+        count = min(os.cpu_count() or 1, 4, len(cases))
+        parts = [list(cases)[i::count] for i in range(count)]
+        compiler = shutil.which("g++") or shutil.which("c++") or "c++"
+        running = []
+        for i, names in enumerate(parts):
+            path = folder / f"functors{i}.cpp"
+            path.write_text(edit(source({name: cases[name] for name in names})))
+            command = [compiler, *FLAGS, str(path), "-o", str(path.with_suffix(".so"))]
+            running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        for i, (names, process) in enumerate(zip(parts, running)):
+            _, problems = process.communicate()
+            assert process.returncode == 0, problems[:6000]
+            library = ctypes.CDLL(str(folder / f"functors{i}.so"))
+            self._libraries |= dict.fromkeys(names, library)
+
+    def constants(self, name: str) -> dict[str, int]:
+        return {c: int(self._libraries[name][f"constant_{name}"](i)) for i, c in enumerate(CONSTANTS)}
+
+    def run(self, name: str, packed: PackedTensor) -> Result:
+        """Decode every unit of a matrix."""
+        known = self.constants(name)
+        units = np.ascontiguousarray(packed.fields["units"])
+        tiles, across, _ = units.shape
+        count, steps = tiles * across, known["steps"]
+        raw = [np.zeros((count, steps, 32, 4, 2), np.uint16) for _ in range(2)]
+        scales = np.zeros((count, 8, known["runs"], 2), np.float32)
+        fields = [np.ascontiguousarray(packed.fields[t]) for t in packed.packing.tensors]
+        pointers = (ctypes.c_void_p * max(len(fields), 1))(*(f.ctypes.data for f in fields))
+        arrays: list[Any] = [ctypes.c_void_p(a.ctypes.data) for a in (*raw, scales)]
+        self._libraries[name][f"run_{name}"](ctypes.c_void_p(units.ctypes.data), count, pointers, *arrays)
+        decoded, folded = (_matrix(a, tiles, across) for a in raw)
+        by_row = scales.reshape(tiles, across, 8, -1, 2).transpose(0, 4, 2, 1, 3).reshape(tiles * 16, -1)
+        return Result(decoded, folded, by_row)
+
+
+def _matrix(raw: NDArray[np.uint16], tiles: int, across: int) -> NDArray[np.uint16]:
+    """Registers [unit, step, lane, r, half-word] -> [row, k]: register r of an m16n8k16 A operand."""
+    steps = raw.shape[1]
+    out = np.zeros((tiles * 16, across * steps * 16), np.uint16)
+    for lane in range(32):
+        for r in range(4):
+            for h in range(2):
+                row, k = lane // 4 + 8 * (r & 1), 2 * (lane % 4) + 8 * (r >> 1) + h
+                out[row::16, k::16] = raw[:, :, lane, r, h].reshape(tiles, across * steps)
+    return out

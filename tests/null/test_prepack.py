@@ -1,0 +1,53 @@
+"""The prepack kernel on the CPU: byte for byte what wootz.prepack makes, for every format, known and unseen."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wootz.formats.packed import prepack
+from wootz.formats.sample import random_tensor
+
+from gen import plan
+from gen.axes import Format
+from gen.fragment import fragment
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "unseen")]
+import functor_host  # noqa: E402
+import host  # noqa: E402
+import test_functor  # noqa: E402
+
+
+@cache
+def formats() -> dict[str, Format]:
+    """Under names that C takes."""
+    shipped = plan.load(HERE.parents[1] / "kernels.yaml").formats
+    found = [*shipped.values(), *test_functor.unseen().values()]
+    return {f"{fmt.name}_{i}": replace(fmt, name=f"{fmt.name}_{i}") for i, fmt in enumerate(found)}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> host.Library:
+    functions = [host.kernel("prepack", fmt) for fmt in formats().values()]
+    return host.Library(tmp_path_factory.mktemp("prepack"), functions, "-O0")
+
+
+@pytest.mark.parametrize("name", sorted(formats()))
+def test_byte_for_byte(library: host.Library, name: str) -> None:
+    fmt = formats()[name]
+    d, columns = functor_host.descriptor(fmt), fragment(fmt).columns
+    for shape in ((1, 1), (19, 300), (32, 512), (5, columns + 7)):
+        q = random_tensor(d, shape, np.random.default_rng(3), specials=True)
+        wanted = prepack(q).fields["units"]
+        got = np.full_like(wanted, 0xA5)
+        arrays = {f"w.{field}": host.guarded(a) for field, a in q.fields.items()}
+        library.run(
+            name, {**arrays, "y.units": got}, n=shape[0], k=shape[1], blocks=wanted.shape[0] * wanted.shape[1]
+        )
+        differ = np.argwhere(got != wanted)
+        assert not len(differ), f"{shape}: {len(differ)} bytes differ, at {differ[:3]}"
