@@ -58,6 +58,7 @@ constexpr Result kInvalidValue = 1;
     X(module_unload, "cuModuleUnload", true, Module)                                                         \
     X(module_function, "cuModuleGetFunction", true, Function*, Module, const char*)                          \
     X(function_set, "cuFuncSetAttribute", true, Function, int, int)                                          \
+    X(function_get, "cuFuncGetAttribute", true, int*, int, Function)                                         \
     X(function_parameter, "cuFuncGetParamInfo", false, Function, std::size_t, std::size_t*, std::size_t*)    \
     X(launch, "cuLaunchKernel", true, Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,  \
       unsigned, Stream, void**, void**)                                                                      \

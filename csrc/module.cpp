@@ -1,5 +1,6 @@
 #include "module.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -8,9 +9,9 @@
 namespace wootz {
 namespace {
 
-constexpr int kMaxDynamicShared = 8, kAnyCluster = 14;  // CUfunction_attribute
-constexpr int kClusterExtents = 4, kEarlyLaunch = 6;    // CUlaunchAttributeID
-constexpr unsigned kSharedOptIn = 48 * 1024;   // above this a kernel has to ask for its shared memory
+constexpr int kStaticShared = 1, kMaxDynamicShared = 8, kAnyCluster = 14;  // CUfunction_attribute
+constexpr int kClusterExtents = 4, kEarlyLaunch = 6;                       // CUlaunchAttributeID
+constexpr unsigned kSharedOptIn = 48 * 1024;   // above this, in all, a kernel has to ask for it
 constexpr std::uint64_t kPortableCluster = 8;  // larger ones have to be asked for
 constexpr Dim3 kGridLimits{2147483647, 65535, 65535};
 constexpr Dim3 kBlockLimits{1024, 1024, 64};
@@ -76,10 +77,14 @@ CudaModule::~CudaModule() {
 // ---- entry points
 
 CudaEntry::CudaEntry(std::shared_ptr<CudaModule> module, std::string symbol, bool early)
-    : module_(std::move(module)), symbol_(std::move(symbol)), early_(early), allowed_shared_(kSharedOptIn) {
+    : module_(std::move(module)), symbol_(std::move(symbol)), early_(early) {
     driver::Scope scope(module_->device());
     driver::check(driver::api().module_function(&handle_, module_->handle(), symbol_.c_str()),
                   "cuModuleGetFunction");
+    int bytes = 0;
+    driver::check(driver::api().function_get(&bytes, kStaticShared, handle_), "cuFuncGetAttribute");
+    static_shared_ = static_cast<unsigned>(bytes);
+    allowed_shared_ = kSharedOptIn - std::min(kSharedOptIn, static_shared_);
 }
 
 std::size_t CudaEntry::parameter_bytes(std::size_t index, bool& known) const {

@@ -52,6 +52,9 @@ class CudaEntry {
     void launch(const Shape& shape, driver::Stream stream, void** arguments) const;
     // Says once that launches will ask for this much shared memory.
     void allow_shared(unsigned bytes) const;
+    unsigned static_shared() const {
+        return static_shared_;
+    }  // bytes of a block that the code declares itself
 
   private:
     void allow_cluster(std::uint64_t blocks) const;
@@ -60,7 +63,8 @@ class CudaEntry {
     std::string symbol_;
     bool early_;
     driver::Function handle_ = nullptr;
-    mutable std::atomic<unsigned> allowed_shared_;
+    unsigned static_shared_ = 0;
+    mutable std::atomic<unsigned> allowed_shared_{0};
     mutable std::atomic<bool> allowed_cluster_{false};
 };
 

@@ -177,8 +177,9 @@ void StubFunction::check(const wootz_launch& launch) const {
         throw Error(ErrorKind::artifact, stub_->name() + ": the query of " + entry_.symbol() +
                                              " describes no launch; rebuild the artifacts");
     }
-    if (launch.shared > limits_.shared) {
-        throw Error(ErrorKind::device, entry_.symbol() + " needs " + std::to_string(launch.shared) +
+    const std::uint64_t shared = std::uint64_t{launch.shared} + entry_.static_shared();
+    if (shared > limits_.shared) {
+        throw Error(ErrorKind::device, entry_.symbol() + " needs " + std::to_string(shared) +
                                            " bytes of shared memory a block; the device has " +
                                            std::to_string(limits_.shared));
     }

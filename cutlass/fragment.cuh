@@ -1,6 +1,6 @@
-// Building blocks of generated decoders: bit fields of two codes at once, arithmetic on packed pairs of f16 or
-// bf16, conversions of stored scales. Every function has a twin for a host, which gives the same bits; nvcc sees
-// PTX in both of its passes.
+// Building blocks of generated decoders: bit fields of two codes at once, arithmetic on packed pairs of f16
+// or bf16, conversions of stored scales. Every function has a twin for a host, which gives the same bits;
+// nvcc sees PTX in both of its passes.
 #pragma once
 
 #include <stdint.h>
@@ -65,7 +65,8 @@ WOOTZ_FN uint32_t and_xor(uint32_t a, uint32_t b, uint32_t c) {
 #endif
 }
 
-// Byte i of the result is byte (s >> 4 i) & 7 of b:a; with bit 3 of that nibble set, its sign bit eight times.
+// Byte i of the result is byte (s >> 4 i) & 7 of b:a; with bit 3 of that nibble set, its sign bit eight
+// times.
 WOOTZ_FN uint32_t prmt(uint32_t a, uint32_t b, uint32_t s) {
 #ifdef __CUDACC__
     uint32_t result;
@@ -84,8 +85,8 @@ WOOTZ_FN uint32_t prmt(uint32_t a, uint32_t b, uint32_t s) {
 }
 
 #ifndef __CUDACC__
-// `value` rounded once, to nearest even, to a type of `digits` significant bits whose least normal exponent is
-// `least`; past its range the result is larger than its largest number.
+// `value` rounded once, to nearest even, to a type of `digits` significant bits whose least normal exponent
+// is `least`; past its range the result is larger than its largest number.
 static inline double rounded(double value, int digits, int least) {
     if (!(value - value == 0) || value == 0) {
         return value;
@@ -126,12 +127,18 @@ WOOTZ_FN float half_f32(uint32_t bits) {
 #endif
 }
 
-// Packed pairs: the first number in the low half-word. Every operation rounds once, to nearest even, and keeps
-// subnormal numbers.
+// Packed pairs: the first number in the low half-word. Every operation rounds once, to nearest even, and
+// keeps subnormal numbers.
 struct Half {
     static WOOTZ_FN float low(uint32_t pair) { return half_f32(pair); }
-    static WOOTZ_FN float high(uint32_t pair) { return half_f32(pair >> 16); }
 #ifdef __CUDACC__
+    static WOOTZ_FN float high(uint32_t pair) {
+        float value;
+        asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high;}"
+            : "=f"(value)
+            : "r"(pair));
+        return value;
+    }
     static WOOTZ_FN uint32_t round(float low, float high) {
         uint32_t result;
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
@@ -158,6 +165,7 @@ struct Half {
         return result;
     }
 #else
+    static float high(uint32_t pair) { return half_f32(pair >> 16); }
     static uint32_t one(double value) {
         const double near = rounded(value, 11, -14);
         if (near != near) {
@@ -211,8 +219,8 @@ struct Bfloat {
     static uint32_t add2(uint32_t a, uint32_t b) { return round(low(a) + low(b), high(a) + high(b)); }
     static uint32_t sub2(uint32_t a, uint32_t b) { return round(low(a) - low(b), high(a) - high(b)); }
     static uint32_t mul2(uint32_t a, uint32_t b) {
-        return one_of(static_cast<double>(low(a)) * low(b)) |
-               one_of(static_cast<double>(high(a)) * high(b)) << 16;
+        return one_of(static_cast<double>(low(a)) * low(b)) | one_of(static_cast<double>(high(a)) * high(b))
+                                                                  << 16;
     }
     static uint32_t fma2(uint32_t a, uint32_t b, uint32_t c) {
         return one_of(odd_fma(low(a), low(b), low(c))) | one_of(odd_fma(high(a), high(b), high(c))) << 16;
@@ -234,16 +242,17 @@ WOOTZ_FN float int_f32(uint32_t code) {
     return as_float((code ^ Flip) | 0x4b000000) - static_cast<float>(0x800000 + Offset);
 }
 
-// Small floats of a sign, where Signed, Exponent and Mantissa bits. Top: the least magnitude that is no number
-// (past the last where all are), Infinite: whether that is infinity.
+// Small floats of a sign, where Signed, Exponent and Mantissa bits. Top: the least magnitude that is no
+// number (past the last where all are), Infinite: whether that is infinity.
 template <int Exponent, int Mantissa, int Bias, uint32_t Top, bool Infinite, bool Signed>
 WOOTZ_FN float float_f32(uint32_t code) {
     const uint32_t magnitude = code & ((1u << (Exponent + Mantissa)) - 1);
     const uint32_t sign = Signed ? code >> (Exponent + Mantissa) << 31 : 0;
-    // In an f32's places it lacks a power of two, which takes subnormal numbers along. It is split where it is
-    // past f32 itself.
+    // In an f32's places it lacks a power of two, which takes subnormal numbers along. It is split where it
+    // is past f32 itself.
     constexpr int power = 127 - Bias, half = power > 127 ? 64 : 0;
-    float value = as_float(magnitude << (23 - Mantissa)) * as_float(static_cast<uint32_t>(power - half + 127) << 23);
+    float value =
+        as_float(magnitude << (23 - Mantissa)) * as_float(static_cast<uint32_t>(power - half + 127) << 23);
     if (half != 0) {
         value *= as_float(static_cast<uint32_t>(half + 127) << 23);
     }

@@ -253,29 +253,21 @@ WOOTZ_FN void gemm_mma(const uint8_t* a, const uint8_t* b, uint32_t m, uint32_t 
 
     Sum sums[Tile::tiles_m][Tile::tiles_n][4] = {};
     float totals[scaled ? Tile::tiles_m : 1][scaled ? Tile::tiles_n : 1][4] = {};
-    float left[Tile::tiles_m][2], right = 0;
-    auto read_scales = [&](uint32_t block) {
+    auto add_up = [&](uint32_t block) {
         if constexpr (scaled) {
-            right = scaling.right(column0 + warp_n, block);
+            float right = scaling.right(column0 + warp_n, block);
 #pragma unroll
             for (int i = 0; i < Tile::tiles_m; ++i) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    left[i][half] = scaling.left(row0 + warp_m + lane / 4 + i * 16 + half * 8, block);
-                }
-            }
-        }
-    };
-    auto add_up = [&] {
-        if constexpr (scaled) {
+                    float scale = right * scaling.left(row0 + warp_m + lane / 4 + i * 16 + half * 8, block);
 #pragma unroll
-            for (int i = 0; i < Tile::tiles_m; ++i) {
+                    for (int j = 0; j < Tile::tiles_n; ++j) {
 #pragma unroll
-                for (int j = 0; j < Tile::tiles_n; ++j) {
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) {
-                        totals[i][j][e] += sums[i][j][e] * (left[i][e / 2] * right);
-                        sums[i][j][e] = 0;
+                        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                            totals[i][j][e] += sums[i][j][e] * scale;
+                            sums[i][j][e] = 0;
+                        }
                     }
                 }
             }
@@ -290,7 +282,6 @@ WOOTZ_FN void gemm_mma(const uint8_t* a, const uint8_t* b, uint32_t m, uint32_t 
     fragments[0].load(shared, from_a, from_b, 0);
     uint32_t stage = 0;
     for (uint32_t step = 0; step < steps; ++step) {
-        if (scaled && step * Tile::depth % period == 0) read_scales(step * Tile::depth / period);
 #pragma unroll
         for (int slice = 0; slice < Tile::slices; ++slice) {
             if (slice == Tile::slices - 1) {
@@ -303,7 +294,9 @@ WOOTZ_FN void gemm_mma(const uint8_t* a, const uint8_t* b, uint32_t m, uint32_t 
             if (slice == 0) fetch(step + Tile::stages - 1);
             fragments[slice % 2].multiply(sums);
         }
-        if (scaled && ((step + 1) * Tile::depth % period == 0 || step + 1 == steps)) add_up();
+        if (scaled && ((step + 1) * Tile::depth % period == 0 || step + 1 == steps)) {
+            add_up(step * Tile::depth / period);
+        }
     }
     cp_async_wait<0>();
     using Number = typename GemmChoice<scaled, float, Sum>::type;

@@ -1,8 +1,8 @@
 // Warp-level matrix instructions, matrix loads and asynchronous copies: PTX in named helpers.
 //
 // The environment that runs emitted text on a host brings twins of the same names and signatures, so there is
-// nothing here for it. Fragment layouts (PTX ISA, mma.m16n8k16 and .m16n8k32), with g = lane / 4, t = lane % 4
-// and E = 32 bits / element bits:
+// nothing here for it. Fragment layouts (PTX ISA, mma.m16n8k16 and .m16n8k32), with g = lane / 4, t = lane %
+// 4 and E = 32 bits / element bits:
 //   A's register r holds row g + 8 * (r & 1), columns E t + 4 E * (r >> 1) and the E - 1 after it;
 //   B's register r holds rows E t + 4 E * r and the E - 1 after it, column g;
 //   C's element i holds row g + 8 * (i >> 1), column 2 t + (i & 1).
@@ -14,28 +14,27 @@
 #ifdef __CUDACC__
 #define WOOTZ_FN __device__ __forceinline__
 #else
-#define WOOTZ_FN static inline
+#define WOOTZ_FN inline
 #endif
 #endif
 
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
 
 WOOTZ_FN uint32_t shared_address(const void* place) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(place));
 }
 
 // d = a * b + c with f32 sums.
-#define WOOTZ_MMA_FLOAT(name, shape)                                                                        \
+#define WOOTZ_MMA_FLOAT(name, shape)                                                                         \
     WOOTZ_FN void name(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4]) { \
-        asm volatile("mma.sync.aligned." shape                                                              \
-                     " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"                           \
-                     : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                                       \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]),         \
-                       "f"(c[1]), "f"(c[2]), "f"(c[3]));                                                    \
+        asm volatile("mma.sync.aligned." shape " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"  \
+                     : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                                        \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]),          \
+                       "f"(c[1]), "f"(c[2]), "f"(c[3]));                                                     \
     }
 WOOTZ_MMA_FLOAT(mma_m16n8k16_f16_f32, "m16n8k16.row.col.f32.f16.f16.f32")
 WOOTZ_MMA_FLOAT(mma_m16n8k16_bf16_f32, "m16n8k16.row.col.f32.bf16.bf16.f32")
-#if __CUDA_ARCH__ >= 890
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
 WOOTZ_MMA_FLOAT(mma_m16n8k32_e4m3_f32, "m16n8k32.row.col.f32.e4m3.e4m3.f32")
 WOOTZ_MMA_FLOAT(mma_m16n8k32_e5m2_f32, "m16n8k32.row.col.f32.e5m2.e5m2.f32")
 #endif

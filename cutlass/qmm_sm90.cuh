@@ -1,9 +1,11 @@
-// y[m][n] = x[m][k] * w[n][k]^T on warpgroup MMA. x and y are natural arrays; w is in packed units (16 rows x unit_k
-// weights, rows of units along k), decoded in registers to the fragments of the left operand, so that a result tile is
-// 128 weights' rows x Columns tokens. Producer warps copy units (three warps) and boxes of x (one) into rings of shared
-// memory; 2 * Groups warpgroups decode and multiply, each group every Groups-th unit; the groups' sums are added last.
+// y[m][n] = x[m][k] * w[n][k]^T on warpgroup MMA. x and y are natural arrays; w is in packed units (16 rows x
+// unit_k weights, rows of units along k), decoded in registers to the fragments of the left operand, so that
+// a result tile is 128 weights' rows x Columns tokens. Producer warps copy units (three warps) and boxes of x
+// (one) into rings of shared memory; 2 * Groups warpgroups decode and multiply, each group every Groups-th
+// unit; the groups' sums are added last.
 //
-// Scales are multiplied into the decoded weights, in x's type: a scale is rounded to it, and then each weight.
+// Scales are multiplied into the decoded weights, in x's type: a scale is rounded to it, and then each
+// weight.
 #pragma once
 #include <limits.h>
 
@@ -12,8 +14,9 @@
 
 namespace warpgroup {
 
-// A format's decoder, with how scales go into weights of 16 bits: decoded values, which lack 2^-exponent, times 2^Power
-// are brought to about 1, scales take the rest. So no product overflows, and no scale is subnormal, unless the weights are.
+// A format's decoder, with how scales go into weights of 16 bits: decoded values, which lack 2^-exponent,
+// times 2^Power are brought to about 1, scales take the rest. So no product overflows, and no scale is
+// subnormal, unless the weights are.
 template <class Weight, int Power>
 struct Folded : Weight {
     static constexpr int power = Power;
@@ -22,10 +25,12 @@ struct Folded : Weight {
 // The rings and who uses them. Batch: k16 steps a decode-and-multiply round. Box: k64 chunks of x a copy.
 template <int Columns_, int Groups_, int Box_, int XSlots_, int WSlots_, int Batch_>
 struct Tile {
-    static constexpr int columns = Columns_, groups = Groups_, box = Box_, x_slots = XSlots_, w_slots = WSlots_;
+    static constexpr int columns = Columns_, groups = Groups_, box = Box_, x_slots = XSlots_,
+                         w_slots = WSlots_;
     static constexpr int batch = Batch_, rows = 128, chunk = Columns_ < 64 ? Columns_ : 64;
     static constexpr int consumers = 256 * Groups_, threads = consumers + 128;
-    // setmaxnreg: together no more than the launch allocated (384 threads x 168, 640 x 96), or the block hangs.
+    // setmaxnreg: together no more than the launch allocated (384 threads x 168, 640 x 96), or the block
+    // hangs.
     static constexpr int consumer_registers = Groups_ == 1 ? 232 : 112;
     static constexpr int producer_registers = Groups_ == 1 ? 40 : 32;
     static constexpr int weight_warps = 3;
@@ -34,7 +39,8 @@ struct Tile {
 // Shared memory, from a 1024-byte boundary on. gen/kernels/_qmm_sm90.py computes the same sum.
 template <class Weight, class Shape>
 struct Layout {
-    static constexpr int x_slot = Shape::columns * 128 * Shape::box, w_slot = Shape::rows / 16 * Weight::unit_bytes;
+    static constexpr int x_slot = Shape::columns * 128 * Shape::box,
+                         w_slot = Shape::rows / 16 * Weight::unit_bytes;
     static constexpr int x = 0, w = x + Shape::x_slots * x_slot, results = w + Shape::w_slots * w_slot;
     // A half's (warpgroup's) results: the second group's sums, and after them `chunk` tokens of its 64 rows.
     static constexpr int half = Shape::groups > 1 ? Shape::columns * 256 : Shape::chunk * 128;
@@ -68,9 +74,9 @@ struct Problem {
     uint32_t m, n, k;
 };
 
-// What a block works on. Whole tiles first, the same number for every block. Of the tiles left over, too few for all,
-// each is cut along k into `parts`, one a block. Tokens are innermost, so that neighbours share weights in the cache.
-// What follows from the problem is computed anew: consumers have no register to spare.
+// What a block works on. Whole tiles first, the same number for every block. Of the tiles left over, too few
+// for all, each is cut along k into `parts`, one a block. Tokens are innermost, so that neighbours share
+// weights in the cache. What follows from the problem is computed anew: consumers have no register to spare.
 template <class Weight, class Shape>
 struct Work {
     const Problem& p;
@@ -80,7 +86,9 @@ struct Work {
 
     WOOTZ_FN static uint32_t tokens(const Problem& p) { return (p.m + Shape::columns - 1) / Shape::columns; }
     WOOTZ_FN static uint32_t units(const Problem& p) { return (p.k + Weight::unit_k - 1) / Weight::unit_k; }
-    WOOTZ_FN static uint32_t all(const Problem& p) { return (p.n + Shape::rows - 1) / Shape::rows * tokens(p); }
+    WOOTZ_FN static uint32_t all(const Problem& p) {
+        return (p.n + Shape::rows - 1) / Shape::rows * tokens(p);
+    }
     // Into how many the tiles left over are cut: no part is shorter than two units.
     WOOTZ_FN static uint32_t parts(const Problem& p) {
         const uint32_t rest = all(p) % gridDim.x;
@@ -184,8 +192,9 @@ WOOTZ_FN constexpr float power_of_2(int exponent) {
     return value;
 }
 
-// What a lane keeps of a unit: its words, and packed pairs of scales (rows g and g + 8) of some runs. The four lanes of
-// a row share the conversion of many: each does every fourth, and hands them round when they are used.
+// What a lane keeps of a unit: its words, and packed pairs of scales (rows g and g + 8) of some runs. The
+// four lanes of a row share the conversion of many: each does every fourth, and hands them round when they
+// are used.
 template <class Weight>
 struct Lane {
     using Type = typename Weight::Type;
@@ -217,6 +226,14 @@ struct Lane {
         }
     }
 
+    // Of bits that depend on every register that was loaded.
+    WOOTZ_FN uint32_t loaded() const {
+        uint32_t bits = 0;
+        unroll<Weight::vectors>([&](auto i) { bits |= words[4 * i.value]; });
+        if constexpr (scales) unroll<Weight::runs / sharers>([&](auto i) { bits |= pairs[i.value]; });
+        return bits;
+    }
+
     template <int Step>
     WOOTZ_FN void decode(const float* tensors, uint32_t (&a)[4]) const {
         if constexpr (Weight::fold_only) {
@@ -231,8 +248,7 @@ struct Lane {
             if constexpr (scales) {
                 constexpr int run = Step * 16 / Weight::run;
                 uint32_t pair = pairs[run / sharers];
-                if constexpr (sharers > 1)
-                    pair = __shfl_sync(0xffffffff, pair, run % sharers, sharers);
+                if constexpr (sharers > 1) pair = __shfl_sync(0xffffffff, pair, run % sharers, sharers);
                 const uint32_t low = __byte_perm(pair, 0, 0x1010), high = __byte_perm(pair, 0, 0x3232);
                 a[0] = Type::mul2(a[0], low);
                 a[1] = Type::mul2(a[1], high);
@@ -243,10 +259,11 @@ struct Lane {
     }
 };
 
-// Stores a warpgroup's 64 rows x Columns tokens, transposed through shared memory, 16 bytes a thread where n allows.
+// Stores a warpgroup's 64 rows x Columns tokens, transposed through shared memory, 16 bytes a thread where n
+// allows.
 template <class Type, class Shape>
-WOOTZ_FN void store_tile(const Problem& p, const float (&sums)[Shape::columns / 2], uint8_t* staged, uint32_t row,
-                        uint32_t token, int half) {
+WOOTZ_FN void store_tile(const Problem& p, const float (&sums)[Shape::columns / 2], uint8_t* staged,
+                         uint32_t row, uint32_t token, int half) {
     constexpr int chunk = Shape::chunk;
     const int thread = threadIdx.x & 127, lane = thread & 31, warp = thread >> 5;
     const uint32_t to = shared_address(staged);
@@ -259,8 +276,7 @@ WOOTZ_FN void store_tile(const Problem& p, const float (&sums)[Shape::columns / 
             const float* d = &sums[4 * (c * (chunk / 8) + j)];
             const int at = (j + (lane >> 4)) * 8 + (lane & 7), piece = warp * 2 + ((lane >> 3) & 1);
             store_transposed(to + at * 128 + ((piece ^ (at & 7)) << 4), Type::round(d[0], d[1]),
-                             Type::round(d[2], d[3]), Type::round(d[4], d[5]),
-                             Type::round(d[6], d[7]));
+                             Type::round(d[2], d[3]), Type::round(d[4], d[5]), Type::round(d[6], d[7]));
         }
         named_barrier<128>(1 + half);
         const int piece = thread & 7;
@@ -282,9 +298,11 @@ WOOTZ_FN void store_tile(const Problem& p, const float (&sums)[Shape::columns / 
     }
 }
 
-// Adds the second group's sums to the first's, through shared memory. True for the group that holds the result.
+// Adds the second group's sums to the first's, through shared memory. True for the group that holds the
+// result.
 template <class Shape>
-WOOTZ_FN bool add_groups(float (&sums)[Shape::columns / 2], float4* partial, int group, int half, bool first) {
+WOOTZ_FN bool add_groups(float (&sums)[Shape::columns / 2], float4* partial, int group, int half,
+                         bool first) {
     static_assert(Shape::groups <= 2, "one partial sum a warpgroup");
     if constexpr (Shape::groups == 1) return true;
     constexpr int threads = 128 * Shape::groups;
@@ -310,13 +328,15 @@ WOOTZ_FN bool add_groups(float (&sums)[Shape::columns / 2], float4* partial, int
     return true;
 }
 
-// Sums the parts of a tile. A block leaves its part in the workspace; the last one to come adds them all, in order, and
-// returns true. (Two it adds without leaving its own: the sum of two has no order.) So the result never depends on who
-// is last. The workspace begins with a counter for each block's half, zero before and after, then has a part for each.
+// Sums the parts of a tile. A block leaves its part in the workspace; the last one to come adds them all, in
+// order, and returns true. (Two it adds without leaving its own: the sum of two has no order.) So the result
+// never depends on who is last. The workspace begins with a counter for each block's half, zero before and
+// after, then has a part for each.
 template <class Weight, class Shape>
 WOOTZ_FN bool add_parts(const Problem& p, float (&sums)[Shape::columns / 2], uint32_t* flags, int half) {
     constexpr int vectors = Shape::columns / 8;
-    const uint32_t count = Work<Weight, Shape>::parts(p), part = blockIdx.x % count, first = blockIdx.x - part;
+    const uint32_t count = Work<Weight, Shape>::parts(p), part = blockIdx.x % count,
+                   first = blockIdx.x - part;
     const int thread = threadIdx.x & 127;
     uint32_t* counter = reinterpret_cast<uint32_t*>(p.workspace) + 2 * first + half;
     if (thread == 0) flags[half] = atomicAdd(counter, 1) & 0xffff;
@@ -328,7 +348,8 @@ WOOTZ_FN bool add_parts(const Problem& p, float (&sums)[Shape::columns / 2], uin
         float4* mine = parts + part * 2ull * (vectors * 128);
 #pragma unroll
         for (int j = 0; j < vectors; j++)
-            __stcg(mine + j * 128, make_float4(sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]));
+            __stcg(mine + j * 128,
+                   make_float4(sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]));
     }
     if (!last) {
         named_barrier<128>(1 + half);
@@ -371,17 +392,20 @@ WOOTZ_FN void consume(const Problem& p, uint8_t* shared) {
     using Type = typename Weight::Type;
     constexpr int columns = Shape::columns, batches = Weight::steps / Shape::batch;
     constexpr int box_batches = Shape::box * 4 / Shape::batch, boxes = batches / box_batches;
-    static_assert(batches % box_batches == 0 && batches % 2 == 0, "a unit is whole boxes, and an even run of batches");
-    static_assert(Shape::groups == 1 || (Shape::x_slots % (Shape::groups * boxes) == 0 &&
-                                         Shape::w_slots % Shape::groups == 0 && Shape::x_slots > Shape::groups * boxes),
-                  "each group waits on its own slots");
+    static_assert(batches % box_batches == 0 && batches % 2 == 0,
+                  "a unit is whole boxes, and an even run of batches");
+    static_assert(
+        Shape::groups == 1 || (Shape::x_slots % (Shape::groups * boxes) == 0 &&
+                               Shape::w_slots % Shape::groups == 0 && Shape::x_slots > Shape::groups * boxes),
+        "each group waits on its own slots");
     const int thread = threadIdx.x & 127, lane = thread & 31, warp = thread >> 5;
     const int half = (threadIdx.x >> 7) & 1, group = threadIdx.x >> 8;
     const uint8_t* units = shared + Plan::w + (half * 4 + warp) * Weight::unit_bytes;
     const uint32_t base = shared_address(shared);
 
     float tensors[Weight::tensors ? Weight::tensors : 1];
-    unroll<Weight::tensors>([&](auto i) { tensors[i.value] = Weight::template tensor_level<i.value>(p.tensors[i.value]); });
+    unroll<Weight::tensors>(
+        [&](auto i) { tensors[i.value] = Weight::template tensor_level<i.value>(p.tensors[i.value]); });
     Lane<Weight> weights;
     weights.lane = lane;
     float sums[columns / 2];
@@ -394,14 +418,17 @@ WOOTZ_FN void consume(const Problem& p, uint8_t* shared) {
         barrier_wait(base + Plan::w_full + w_ring.slot * 8, w_ring.parity);
         weights.load(units + w_ring.slot * Plan::w_slot, tensors);
     };
-    const auto release = [&]() {
+    // An arrival does not wait for loads in flight, and once all have arrived the copies into the slot begin:
+    // so the barrier's address is made to depend on what was loaded. (k has no sign bit, which the compiler
+    // does not know.)
+    const auto release = [&](uint32_t loaded) {
         __syncwarp();
-        if (lane == 0) barrier_arrive(base + Plan::w_empty + w_ring.slot * 8);
+        if (lane == 0) barrier_arrive(base + Plan::w_empty + w_ring.slot * 8 + (loaded & p.k >> 31));
         w_ring.advance(Shape::groups);
     };
     if (mine) {
         load();
-        if constexpr (!Lane<Weight>::held) release();
+        if constexpr (!Lane<Weight>::held) release(weights.loaded());
     }
     uint32_t done = 0;  // units of the block before this tile, of interest modulo the groups
     for (bool first = true; work.more(); first = false) {
@@ -420,20 +447,29 @@ WOOTZ_FN void consume(const Problem& p, uint8_t* shared) {
                     weights.template decode<batch * Shape::batch + step.value>(tensors, a[set][step.value]);
                 });
                 if constexpr (last) {
-                    if constexpr (Lane<Weight>::held) release();
+                    if constexpr (Lane<Weight>::held) {
+                        uint32_t decoded = 0;
+                        unroll<Shape::batch>([&](auto step) {
+                            for (int r = 0; r < 4; r++) decoded |= a[set][step.value][r];
+                        });
+                        release(decoded);
+                    }
                     if (mine) load();
                 }
-                if constexpr (batch % box_batches == 0) barrier_wait(base + Plan::x_full + x_ring.slot * 8, x_ring.parity);
-                const uint64_t b = descriptor(base + Plan::x + x_ring.slot * Plan::x_slot);
+                if constexpr (batch % box_batches == 0)
+                    barrier_wait(base + Plan::x_full + x_ring.slot * 8, x_ring.parity);
+                const uint32_t b = descriptor_low(base + Plan::x + x_ring.slot * Plan::x_slot);
                 wgmma_fence();
                 unroll<Shape::batch>([&](auto step) {
-                    constexpr int at = batch % box_batches * Shape::batch + step.value;  // k16 step of the box
-                    Wgmma<columns, Type>::multiply(sums, a[set][step.value],
-                                                   b + (at / 4 * (columns * 128) + at % 4 * 32) / 16);
+                    constexpr int at =
+                        batch % box_batches * Shape::batch + step.value;  // k16 step of the box
+                    Wgmma<columns, Type>::multiply(
+                        sums, a[set][step.value],
+                        descriptor(b + (at / 4 * (columns * 128) + at % 4 * 32) / 16));
                 });
                 wgmma_commit();
                 if constexpr (last && !Lane<Weight>::held)
-                    if (mine) release();
+                    if (mine) release(weights.loaded());
                 wgmma_wait<1>();
                 if constexpr (batch % box_batches == 0) {
                     if (read >= 0 && lane == 0) barrier_arrive(base + Plan::x_empty + read * 8);
@@ -451,10 +487,9 @@ WOOTZ_FN void consume(const Problem& p, uint8_t* shared) {
         uint8_t* results = shared + Plan::results + half * Plan::half;
         bool whole = add_groups<Shape>(sums, reinterpret_cast<float4*>(results), group, half, first);
         if (whole && !work.whole())
-            whole = add_parts<Weight, Shape>(p, sums, reinterpret_cast<uint32_t*>(shared + Plan::flags), half);
-        if (whole)
-            store_tile<Type, Shape>(p, sums, results, work.row() + half * 64,
-                                    work.token(), half);
+            whole =
+                add_parts<Weight, Shape>(p, sums, reinterpret_cast<uint32_t*>(shared + Plan::flags), half);
+        if (whole) store_tile<Type, Shape>(p, sums, results, work.row() + half * 64, work.token(), half);
         done += here;
         work.next();
     }

@@ -1,5 +1,6 @@
-// The instructions of an sm_90a matrix kernel: barriers in shared memory, bulk and tensor copies into it, warpgroup
-// MMA with the left operand in registers, register reallocation, dependent launches. One function an instruction.
+// The instructions of an sm_90a matrix kernel: barriers in shared memory, bulk and tensor copies into it,
+// warpgroup MMA with the left operand in registers, register reallocation, dependent launches. One function
+// an instruction.
 #pragma once
 #include <stdint.h>
 
@@ -52,8 +53,8 @@ WOOTZ_FN void barrier_wait(uint32_t barrier, uint32_t parity) {
         if (tries > WARPGROUP_WAIT_LIMIT) __trap();
 #else
     asm volatile(
-        "{\n.reg .pred p;\nAGAIN%=:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra AGAIN%=;\n}" ::"r"(
-            barrier),
+        "{\n.reg .pred p;\nAGAIN%=:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra AGAIN%=;\n}" ::
+            "r"(barrier),
         "r"(parity)
         : "memory");
 #endif
@@ -75,7 +76,8 @@ WOOTZ_FN void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t 
 
 WOOTZ_FN void copy_tensor(uint32_t to, const TensorMap* map, int x, int y, uint32_t barrier) {
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+        "%3}], "
         "[%4];" ::"r"(to),
         "l"(map), "r"(x), "r"(y), "r"(barrier)
         : "memory");
@@ -83,7 +85,8 @@ WOOTZ_FN void copy_tensor(uint32_t to, const TensorMap* map, int x, int y, uint3
 
 WOOTZ_FN void copy_tensor(uint32_t to, const TensorMap* map, int x, int y, int z, uint32_t barrier) {
     asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+        "%3, %4}], "
         "[%5];" ::"r"(to),
         "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
         : "memory");
@@ -94,16 +97,23 @@ WOOTZ_FN void prefetch_map(const TensorMap* map) {
 }
 
 // ---- warpgroup MMA: D[64][Columns] += A[64][16] (registers) B[16][Columns] (shared memory, k innermost)
-// The instruction itself (Wgmma<Columns, Type>::multiply) has Columns / 2 accumulators a thread: its text is generated.
+// The instruction itself (Wgmma<Columns, Type>::multiply) has Columns / 2 accumulators a thread: its text is
+// generated.
 
 // Type: fragment::Half or fragment::Bfloat.
 template <int Columns, class Type>
 struct Wgmma;
 
-// Descriptor of B at a 1024-byte aligned address: rows of 128 bytes (64 k) in the 128-byte swizzle, 8 rows a kilobyte.
-WOOTZ_FN uint64_t descriptor(uint32_t address) {
-    constexpr uint64_t leading = 1, stride = 1024 / 16, swizzle_128 = 1;
-    return (address & 0x3FFFF) >> 4 | leading << 16 | stride << 32 | swizzle_128 << 62;
+// Descriptor of B at a 1024-byte aligned address: rows of 128 bytes (64 k) in the 128-byte swizzle, 8 rows a
+// kilobyte. Its low half, to which offsets in 16 bytes may be added, and the whole.
+WOOTZ_FN uint32_t descriptor_low(uint32_t address) {
+    constexpr uint32_t leading = 1;
+    return (address & 0x3FFFF) >> 4 | leading << 16;
+}
+
+WOOTZ_FN uint64_t descriptor(uint32_t low) {
+    constexpr uint32_t stride = 1024 / 16, swizzle_128 = 1;
+    return static_cast<uint64_t>(stride | swizzle_128 << 30) << 32 | low;
 }
 
 WOOTZ_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -136,10 +146,11 @@ WOOTZ_FN void registers_shrink() {
 WOOTZ_FN void previous_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 WOOTZ_FN void next_grid_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-// Four 8x8 matrices of 16-bit values, each stored transposed; lane l gives the address of row l % 8 of matrix l / 8.
+// Four 8x8 matrices of 16-bit values, each stored transposed; lane l gives the address of row l % 8 of matrix
+// l / 8.
 WOOTZ_FN void store_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
-                 "r"(b), "r"(c), "r"(d)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
                  : "memory");
 }
 

@@ -53,6 +53,11 @@ def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary]:
         row.refused += sum(cell.state == plan.REFUSED for cell in unit.cells)
         if unit.jobs:
             units.append(unit)
+    if not rows:
+        raise plan.PlanError(
+            f"nothing to build: no kernel of {', '.join(selection.kernels) or 'none'} is for a target of "
+            f"{', '.join(selection.targets) or 'none'} in a format that was asked for"
+        )
     return units, Summary(list(rows.values()))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,32 +65,41 @@ def _trusted(out: Path, wanted: Iterable[Wanted]) -> Known:
 
 
 def _audit_new(
-    out: Path, wanted: Iterable[Wanted], known: Known, tools: toolchain.Toolchain
+    options: Options, wanted: Sequence[Wanted], known: Known, tools: toolchain.Toolchain
 ) -> dict[str, str]:
     """Check the artifacts that are new, delete the bad ones, note the good ones; gives what is wrong by
     unit."""
-    problems: dict[str, str] = {}
-    new = []
-    for item in wanted:
-        found, old = state.stat_of(out / item.path), known.get(item.path)
-        if found is not None and not (old and found == (old.size, old.time)):
-            new.append(item)
-    for item in sorted(new, key=lambda item: item.is_stub):  # a stub is compared with its cubin
-        if item.is_stub and item.record.artifacts[0] not in known:
-            provenance.remove(out / item.path)
-        elif wrong := _problem(out, item, known, tools):
-            known.pop(item.path, None)
-            provenance.remove(out / item.path)
-            problems.setdefault(item.unit.key, f"{item.path}: {wrong}")
-        else:
-            path = out / item.path
-            size, time = state.stat_of(path) or (0, 0)
-            digest = index.sha256(path.read_bytes())
-            known[item.path] = ArtifactRecord(size, time, digest, item.source_sha256)
+    out, problems = options.out, dict[str, str]()
+    with ThreadPoolExecutor(options.jobs) as pool:  # most of the time is that of disassemblers
+        for stubs in (False, True):  # a stub is compared with its cubin
+            new = [item for item in wanted if item.is_stub == stubs and _is_new(out, item, known)]
+            for item, wrong in zip(new, pool.map(lambda item: _problem(out, item, tools), new)):
+                if wrong:
+                    known.pop(item.path, None)
+                    provenance.remove(out / item.path)
+                    problems.setdefault(item.unit.key, f"{item.path}: {wrong}")
+                else:
+                    known[item.path] = _audited(out / item.path, item)
     return problems
 
 
-def _problem(out: Path, item: Wanted, known: Known, tools: toolchain.Toolchain) -> str | None:
+def _is_new(out: Path, item: Wanted, known: Known) -> bool:
+    """Whether there is a file that no audit has seen. A stub whose cubin is not there is deleted."""
+    found, old = state.stat_of(out / item.path), known.get(item.path)
+    if found is None or (old and found == (old.size, old.time)):
+        return False
+    if item.is_stub and item.record.artifacts[0] not in known:
+        provenance.remove(out / item.path)
+        return False
+    return True
+
+
+def _audited(path: Path, item: Wanted) -> ArtifactRecord:
+    size, time = state.stat_of(path) or (0, 0)
+    return ArtifactRecord(size, time, index.sha256(path.read_bytes()), item.source_sha256)
+
+
+def _problem(out: Path, item: Wanted, tools: toolchain.Toolchain) -> str | None:
     """What is wrong with a new artifact."""
     record, target, path = item.record, item.unit.target, out / item.path
     entries = [e["entry"] for e in record.entries]
@@ -121,7 +131,7 @@ def compile_all(
             outcome = runner.run(binary, out, options.jobs, held, _step(output.progress))
     finally:
         _sweep(out, wanted)
-        problems = _audit_new(out, wanted, known, tools)
+        problems = _audit_new(options, wanted, known, tools)
         state.save_artifacts(out, known)
     for note in outcome.notes:
         output.say(note)

@@ -202,8 +202,8 @@ class Family:
 
     @property
     def quantised(self) -> bool:
-        """Whether an operand has a format."""
-        return any(o.kind in QUANTISED for o in self.operands)
+        """Whether an operand, or the output, has a format."""
+        return any(o.kind in QUANTISED for o in (*self.operands, self.output))
 
     @property
     def packed(self) -> bool:

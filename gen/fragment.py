@@ -2,9 +2,9 @@
 
 A matrix [N, K] is units of 16 rows x `columns` k, ordered [ceil(N / 16)][ceil(K / columns)], each
 `unit_bytes` bytes in one piece. In a unit, lane l of 32 (g = l / 4, t = l % 4) holds pairs of codes; pair
-4 * s + r is row g + 8 * (r & 1), k = 16 * s + 2 * t + 8 * (r >> 1) and k + 1: register r of the lane's A operand
-of an m16n8k16 product, for step s. Both codes of a pair lie alike, the first in the low half of each 32-bit
-word, the second in the high half; `positions` says where. Word 4 * i + c of lane l is at byte
+4 * s + r is row g + 8 * (r & 1), k = 16 * s + 2 * t + 8 * (r >> 1) and k + 1: register r of the lane's
+operand A of an m16n8k16 product, for step s. Both codes of a pair lie alike, the first in the low half of
+each 32-bit word, the second in the high half; `positions` says where. Word 4 * i + c of lane l is at byte
 (32 * i + l) * 16 + 4 * c.
 
 Behind the codes lie the sides: every scale level that is not one for the whole tensor, then the zero point,
@@ -101,7 +101,7 @@ def stream(bits: int) -> tuple[tuple[int, ...], ...]:
 
 
 def places(element: Element) -> tuple[tuple[int, ...], ...]:
-    """Where the bits of an element's codes go: a stream, but for kinds whose decoders gain by another order."""
+    """Where the bits of an element's codes go: a stream, but where a decoder gains by another order."""
     if (element.kind, element.exponent, element.mantissa, element.signed) == ("float", 2, 1, True):
         # Three of four codes have sign and magnitude where a shift by 0, 3 or 6 and one mask make a bf16 of
         # them; the fourth takes what is left.

@@ -20,7 +20,7 @@ from .tool import Tool
 from .toolchain import Toolchain, march, runs_here
 
 GIB = 1 << 30
-PEAK = {"cuda": GIB // 2, "cpu": 3 * GIB // 4, "metal": GIB // 2, "cutlass": 6 * GIB, "stub": GIB}
+PEAK = {"cuda": GIB // 2, "cpu": 3 * GIB // 4, "metal": GIB // 2, "cutlass": 8 * GIB, "stub": GIB}
 """The most memory one compile of a pool takes, in bytes, with room to spare."""
 
 _USABLE = 0.8  # of the memory that is free

@@ -74,8 +74,7 @@ def configurations(dtype: str, out: str, target: Target) -> Iterator[Configurati
     def outer(block: tuple[int, int, int]) -> str:
         return f"typename OuterScaled<{shape(block)}, {ELEMENTS[out]}>::Fusion"
 
-    tiles: Formula = ["mul", ["ceildiv", "m", 128], ["ceildiv", "n", 128]]
-    large: tuple[Formula, ...] = (["gt", "m", 64], ["gt", ["mul", tiles, 2], "sms"])
+    large: tuple[Formula, ...] = (["gt", "m", 64],)
     if target.has("wgmma"):
         tile, low = (128, 128, 128), (64, 128, 128)
         yield "tma_large", _collective(90, dtype, out, tile, (1, 2, 1), _COOPERATIVE, outer(tile)), large

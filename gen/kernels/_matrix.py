@@ -99,6 +99,16 @@ class Product:
         with b.loop(0, tile.tiles[0] * tile.tiles[1], unroll=self.unroll) as i:
             b.tile_fill(self.sums, i, 0.0)
 
+    def clear_end(self, depth: int) -> None:
+        """Zeros where tiles reach past what is staged."""
+        b, tile, end = self.b, self.tile, self.tile.depth - depth
+        if not end:
+            return
+        with b.loop(b.thread(), tile.rows * end, b.function.threads) as i:
+            b.store(self.left, i // end * tile.left_pitch + (depth + i % end), 0)
+        with b.loop(b.thread(), tile.columns * end, b.function.threads) as i:
+            b.store(self.right, tile.place(i // end, depth + i % end), 0)
+
     @property
     def rows(self) -> int | Val:
         """Rows that have to be staged."""

@@ -1,7 +1,7 @@
-"""Entries of qmm_packed on warpgroup MMA (cutlass/qmm_sm90.cuh), for rows of x that begin at multiples of 16 bytes.
+"""Entries of qmm_packed on warpgroup MMA (cutlass/qmm_sm90.cuh), where rows of x are multiples of 16 bytes.
 
-A tile of the result is 128 rows of w by `columns` rows of x. Blocks are persistent, one a multiprocessor; tiles
-left over when all have had the same number are cut along k, and their sums meet in the workspace.
+A tile of the result is 128 rows of w by `columns` rows of x. Blocks are persistent, one a multiprocessor;
+tiles left over when all have had the same number are cut along k, and their sums meet in the workspace.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from ..axes import Format
 from ..family import Arg, Formula, Instance, TensorMap
 from ..fragment import Fragment, fragment
 from ..lower.functor import KINDS, Weights, functor
-from ..lower.wgmma import TYPES, wgmmas
+from ..lower.wgmma import wgmmas
 from ..target import Target
 
 ROWS = 128
+COLUMNS = 16, 32, 64, 128, 256
+WIDE = 128
+"""Columns of a tile that any number of rows of x is worth."""
+
 CHUNK = 64
 """Columns of x in 128 bytes, the width of the swizzle."""
 
@@ -30,9 +34,9 @@ WORDS = 24
 
 @dataclass(frozen=True)
 class Rings:
-    """A tile and the rings that feed it, as cutlass/qmm_sm90.cuh has them. groups: pairs of consumer warpgroups,
-    each on its own units; box: chunks of x a copy; slots: of the rings of x and of w; batch: k16 steps decoded
-    together."""
+    """A tile and the rings that feed it, as cutlass/qmm_sm90.cuh has them. groups: pairs of consumer
+    warpgroups, each on its own units; box: chunks of x a copy; slots: of the rings of x and of w; batch: k16
+    steps decoded together."""
 
     columns: int
     groups: int
@@ -78,8 +82,8 @@ def rings(columns: int, layout: Fragment, most: int) -> Rings | None:
 
 
 def power(fmt: Format, dtype: str, exponent: int) -> int:
-    """Of two, that decoded values (which lack 2^-exponent) are multiplied by before their scale. The scale, with
-    what is left, has to be one of the dtype's normal numbers whenever the weights are: f16 has few."""
+    """Of two, that decoded values (which lack 2^-exponent) are multiplied by before their scale. The scale,
+    with what is left, has to be one of the dtype's normal numbers whenever the weights are: f16 has few."""
     if dtype == "bf16":
         return exponent
     most = max(abs(v) for v in fmt.element.values() if isfinite(v))
@@ -88,11 +92,14 @@ def power(fmt: Format, dtype: str, exponent: int) -> int:
 
 
 def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
-    """The tiles, narrowest first: the first whose conditions hold is launched."""
+    """The tiles, narrowest first: the first whose conditions hold is launched. None at all for a format whose
+    side fields leave no room for a wide one."""
     layout, weights = fragment(fmt), Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
     weight = f"warpgroup::Folded<{weights.name}, {power(fmt, dtype, weights.plan.exponent)}>"
-    found = [rings(columns, layout, target.shared_max) for columns in (16, 32, 64, 128, 256)]
+    found = [rings(columns, layout, target.shared_max) for columns in COLUMNS]
     tiles = [tile for tile in found if tile]
+    if not tiles or tiles[-1].columns < WIDE:
+        return
     preamble = (functor(fmt, dtype, target, weights.name), wgmmas((tile.columns for tile in tiles), dtype))
     for tile in tiles:
         last = tile is tiles[-1]
@@ -157,15 +164,12 @@ using $SYMBOL_weight = {weight};
 using $SYMBOL_tile = warpgroup::Tile<{", ".join(map(str, numbers))}>;
 static_assert(warpgroup::Layout<$SYMBOL_weight, $SYMBOL_tile>::bytes == {tile.shared(layout)}, "");
 extern "C" __global__ void __launch_bounds__({tile.threads}, 1)
-    $SYMBOL(const __grid_constant__ warpgroup::TensorMap boxes, const __grid_constant__ warpgroup::TensorMap chunks,
+    $SYMBOL(const __grid_constant__ warpgroup::TensorMap boxes,
+            const __grid_constant__ warpgroup::TensorMap chunks,
             const uint8_t* __restrict__ w_units{fields}, uint16_t* __restrict__ y,
             uint8_t* __restrict__ workspace, uint32_t m, uint32_t n, uint32_t k)
 {{
-    warpgroup::qmm<$SYMBOL_weight, $SYMBOL_tile>({{&boxes, &chunks, w_units, {{{levels}}}, y, workspace, m, n, k}});
+    warpgroup::qmm<$SYMBOL_weight, $SYMBOL_tile>(
+        {{&boxes, &chunks, w_units, {{{levels}}}, y, workspace, m, n, k}});
 }}
 """
-
-
-def takes(dtype: str) -> bool:
-    """Whether x may be of a dtype."""
-    return dtype in TYPES

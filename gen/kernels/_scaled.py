@@ -7,12 +7,13 @@ x 4 columns, one float32 scale of the whole tensor where the format has it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..axes import Element, Format
-from ..family import Arg, Formula
+from ..family import Arg, Formula, Instance, Spill
 from ..ir import DTYPES
-from ..lower.cutlass import Collective, Matrix
+from ..lower.cutlass import Collective, Instantiation, Matrix, device_text, stub_text
 from ..target import Target
 
 RUN = 128
@@ -20,6 +21,9 @@ RUN = 128
 
 ROWS, COLUMNS, TILE = 128, 4, 512
 """Rows and columns of scales of a tile, and its bytes."""
+
+LIMITS = {"k": (1, 1 << 30)}
+"""Sizes are 32-bit, padding included."""
 
 _FLOATS = {(2, 1, 1, "none"): "e2m1", (4, 3, 7, "nan"): "e4m3", (5, 2, 15, "ieee"): "e5m2"}
 """(exponent, mantissa, bias, specials) of the elements."""
@@ -83,19 +87,18 @@ def weights(fmt: Format | None, kernel: str) -> Scaling:
     return found
 
 
-def activations(w: Scaling, option: str) -> Scaling:
-    """The scaling of the activations: the weights' own, or 8 bits in the same blocks where `option` says
-    so."""
-    return w if option == "same" else Scaling(option, 8, w.scale, w.block, False)
+def activations(w: Scaling, element: str) -> Scaling:
+    """The scaling of 8-bit activations: in the weights' blocks, with scales of their type."""
+    return Scaling(element, 8, w.scale, w.block, False)
 
 
-def refused(fmt: Format | None, option: str = "same") -> str | None:
-    """Why a cell is refused, or None."""
+def refused(fmt: Format | None, element: str = "") -> str | None:
+    """Why a cell is refused, or None. element: that of activations which are not of the weights' format."""
     found = scaling(fmt) if fmt is not None else "it takes a format"
     if isinstance(found, str):
         return found
-    if option != "same" and (found.element, found.scale) != ("e2m1", "e8m0"):
-        return f"activations of {option} go with e2m1 weights in blocks of 32 with e8m0 scales"
+    if element and (found.element, found.scale) != ("e2m1", "e8m0"):
+        return f"activations of {element} go with e2m1 weights in blocks of 32 with e8m0 scales"
     return None
 
 
@@ -112,11 +115,13 @@ class Tile:
     least: tuple[int, int] = (0, 0)
 
 
-def tiles(target: Target) -> tuple[Tile, ...]:
-    """Large tiles first: with tensor memory two blocks share one of 256 x 256."""
-    if target.has("tcgen05"):
-        return (Tile("t256", 256, 256, (2, 1, 1), (256, 256)), Tile("t128", 128, 128))
-    return (Tile("t128", 128, 128),)
+def tiles(target: Target, output: str) -> tuple[Tile, ...]:
+    """Large tiles first: with tensor memory two blocks share one of 256 x 256. Not for 32-bit outputs, whose
+    stores would take shared memory from the operands."""
+    small = Tile("t128", 128, 128)
+    if target.has("tcgen05") and DTYPES[output] == 2:
+        return (Tile("t256", 256, 256, (2, 1, 1), (256, 256)), small)
+    return (small,)
 
 
 def generation(target: Target) -> int:
@@ -179,6 +184,34 @@ def flag(value: bool) -> str:
     return "true" if value else "false"
 
 
+HEADER = "scaled_3x.cuh"
+
+
+def gemms(target: Target, x: Scaling, w: Scaling, output: str, options: dict[str, str]) -> Iterator[Instance]:
+    """The entries of one pair of operands and output type, one a tile."""
+    sizes = tuple(Arg(name, "u32", "shape") for name in ("m", "n", "k"))
+    tensors = (*tiled("x", x), *tiled("w", w), Arg("y", "ptr", "out"))
+    args = (*tensors, *sizes, Arg("alpha", "f32", "scalar"))
+    for tile in tiles(target, output):
+        config = collective(target, x, w, output, tile)
+        host = (flag(x.globally), flag(w.globally))
+        instance = Instantiation(config, (HEADER,), "ScaledHost", host)
+        rows, columns = tile.least
+        yield Instance(
+            tile.suffix,
+            (HEADER,),
+            device_text(instance),
+            args,
+            threads=1,
+            grid=(1, 1, 1),
+            when=(["ge", "m", rows], ["ge", "n", columns], whole_rows(output)),
+            options=options,
+            cluster=tile.cluster,
+            gate=gate(target, x, w),
+            stub=stub_text(instance),
+        )
+
+
 def grouped_tile(target: Target) -> Tile:
     """The tile of grouped kernels: groups have few rows, so one block makes one."""
     return Tile("t256", 128, 256) if target.has("tcgen05") else Tile("t128", 128, 128)
@@ -200,3 +233,10 @@ def grouped(target: Target, of: Scaling, output: str, tile: Tile) -> Collective:
         main=f"cutlass::gemm::KernelPtrArrayTmaWarpSpecialized{main}",
         epilogue=f"cutlass::epilogue::PtrArrayTmaWarpSpecialized{epilogue}",
     )
+
+
+def grouped_spills(target: Target) -> Spill | None:
+    """Without tensor memory, the warp that loads has 40 registers, and rewrites four tensor maps where a
+    group begins."""
+    reason = "the loading warp has 40 registers and rewrites four tensor maps at the start of a group"
+    return None if target.has("tcgen05") else Spill(32, reason)

@@ -121,7 +121,9 @@ def _stored(b: Builder, w: Packed, side: Side, row: Val, column: Val) -> Val:
     for inline in layout.inline:
         if inline.field == side.name:
             unit, place = column // layout.unit, column % layout.unit // columns
-            return _bits(b, codes, unit * (layout.unit_bytes * 8) + (place * inline.bits + inline.bit), inline.bits)
+            return _bits(
+                b, codes, unit * (layout.unit_bytes * 8) + (place * inline.bits + inline.bit), inline.bits
+            )
     line = w.fields[side.name]
     if rows:
         line = b.at(line, (row // rows).cast("u64") * w.pitches[side.name].cast("u64"))

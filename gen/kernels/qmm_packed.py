@@ -1,8 +1,8 @@
 """qmm_packed: y[m, n] = sum over k of x[m, k] * w[n, k], w in the packed layout, for any number of rows of x.
 
 Made from device templates: `GENERATIONS` says which one a target's features ask for. Sums are f32. Where a
-format's decoder allows it, weights enter the product as they are and scales multiply the sum of each run; else
-weights, with scale and zero point, are rounded once to the type of x.
+format's decoder allows it, weights enter the product as they are and scales multiply the sum of each run;
+else weights, with scale and zero point, are rounded once to the type of x (past its range, to infinity).
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 from ..axes import Format
 from ..family import Arg, Family, Instance, Operand
 from ..fragment import Fragment, fragment
-from ..lower.functor import functor
-from ..lower.functor import KINDS, Weights
+from ..lower.functor import KINDS, Weights, functor
 from ..packed import require
 from ..target import Target
+from . import _qmm_sm90
 
 ACTIVATIONS = {"f16": "HalfActivation", "bf16": "BfloatActivation"}
 """Dtype -> the template's struct."""
+
+WORDS = 16
+"""Most words of codes a lane holds while two blocks share a multiprocessor's registers."""
 
 ALIGNED = ["eq", ["mod", "k", 8], 0]
 """Rows of x begin at multiples of 16 bytes."""
@@ -28,9 +31,9 @@ ALIGNED = ["eq", ["mod", "k", 8], 0]
 @dataclass(frozen=True)
 class Tile:
     """One variant of the warp template (cutlass/qmm_sm80.cuh). A block has rows x depth x tokens warps, each
-    with `row_tiles` of 16 rows of w and `token_tiles` of 8 rows of x; warps of the same depth share a unit.
-    most: rows of x that it is for, 0 = any; chunk: columns of a stage; narrow: for rows of x of any alignment.
-    """
+    with `row_tiles` of 16 rows of w and `token_tiles` of 8 rows of x; a unit along k goes to one depth. most:
+    rows of x that it is for, 0 = any; chunk: columns of a stage; narrow: rows of x may lie anywhere; direct:
+    scales are not staged; element: bytes of x's."""
 
     name: str
     most: int
@@ -44,6 +47,7 @@ class Tile:
     fold: bool = False
     narrow: bool = False
     direct: bool = False
+    element: int = 2
 
     @property
     def threads(self) -> int:
@@ -54,16 +58,50 @@ class Tile:
         """Rows of w and of x that a block takes."""
         return 16 * self.rows * self.row_tiles, 8 * self.tokens * self.token_tiles
 
+    def resident(self, layout: Fragment) -> int:
+        """Blocks of a multiprocessor that registers are to be left for: 128 a thread, or all."""
+        many = self.token_tiles > (2 if self.element == 1 else 4)
+        return 1 if many and (self.element == 1 or layout.words > WORDS) else max(1, 512 // self.threads)
+
     def shared(self, layout: Fragment) -> int:
         """Bytes of group memory, as the template counts them."""
         rows, tokens = self.block
         chunks = layout.columns // self.chunk
         slots = (self.stages - 2 + chunks) // chunks + 1
         sides = 0 if self.direct else layout.unit_bytes - layout.code_bytes
-        staged = self.stages * 2 * tokens * self.depth * self.chunk
+        staged = self.stages * self.element * tokens * self.depth * self.chunk
         staged += slots * self.depth * (rows // 16) * sides
         sums = (self.depth - 1) * rows * tokens * 4
         return max(staged, sums, 2 * tokens * (rows + 8))
+
+    def struct(self, weight: str, activation: str, output: str) -> str:
+        """The template's type."""
+        warps, tiles = (self.rows, self.depth, self.tokens), (self.row_tiles, self.token_tiles)
+        sizes = (*warps, *tiles, self.chunk, self.stages)
+        flags = (str(flag).lower() for flag in (self.fold, self.narrow, self.direct))
+        return f"QmmTile<{', '.join([weight, activation, output, *map(str, sizes), *flags])}>"
+
+    def text(
+        self, layout: Fragment, struct: str, weight: str, x: str = "uint16_t", more: str = "",
+        token_scales: str = "nullptr",
+    ) -> str:  # fmt: skip
+        """The entry point: it gathers the levels that are one per tensor, and runs its block. x: the type of
+        its elements; more: parameters after x."""
+        fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
+        levels = [f"{weight}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors)]
+        return f"""
+using $SYMBOL_tile = {struct};
+static_assert($SYMBOL_tile::shared_bytes == {self.shared(layout)}, "");
+extern "C" __global__ void __launch_bounds__({self.threads}, {self.resident(layout)})
+    $SYMBOL(const {x}* __restrict__ x{more}, const uint8_t* __restrict__ w_units{fields},
+            uint16_t* __restrict__ y, uint32_t m, uint32_t n, uint32_t k)
+{{
+    __shared__ __align__(128) uint8_t memory[{self.shared(layout)}];
+    const float levels[{max(1, len(levels))}] = {{{", ".join(levels) or "1.0f"}}};
+    const QmmArguments arguments{{x, w_units, levels, {token_scales}, y, m, n, k, nullptr, nullptr, 0}};
+    Qmm<$SYMBOL_tile>(arguments, memory, blockIdx.x, blockIdx.y).run();
+}}
+"""
 
 
 TILES = (
@@ -95,7 +133,7 @@ def warp_variants(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]
         yield Instance(
             here.name,
             ("qmm_sm80.cuh",),
-            _text(here, layout, dtype, weights.name),
+            here.text(layout, here.struct(weights.name, *[ACTIVATIONS[dtype]] * 2), weights.name),
             _arguments(layout),
             here.threads,
             (["ceildiv", "n", rows], ["ceildiv", "m", tokens], 1),
@@ -106,31 +144,15 @@ def warp_variants(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]
         )
 
 
+def warpgroup_variants(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
+    """Entries of the template for wgmma, and of the other for rows of x that TMA cannot read."""
+    yield from _qmm_sm90.instances(fmt, dtype, target)
+    yield from (i for i in warp_variants(fmt, dtype, target) if i.suffix == "odd")
+
+
 def _arguments(layout: Fragment) -> tuple[Arg, ...]:
     arrays = [Arg(name, "ptr", "in") for name in ("x", "w.units", *(f"w.{t}" for t in layout.tensors))]
     return (*arrays, Arg("y", "ptr", "out"), *(Arg(axis, "u32", "shape") for axis in ("m", "n", "k")))
-
-
-def _text(tile: Tile, layout: Fragment, dtype: str, weight: str) -> str:
-    """The entry point: it gathers the levels that are one per tensor, and runs its block."""
-    numbers = [tile.rows, tile.depth, tile.tokens, tile.row_tiles, tile.token_tiles, tile.chunk, tile.stages]
-    flags = [str(flag).lower() for flag in (tile.fold, tile.narrow, tile.direct)]
-    parameters = ", ".join([weight, ACTIVATIONS[dtype], *map(str, numbers), *flags])
-    fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
-    levels = ", ".join(f"{weight}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors))
-    return f"""
-using $SYMBOL_tile = QmmTile<{parameters}>;
-static_assert($SYMBOL_tile::shared_bytes == {tile.shared(layout)}, "");
-extern "C" __global__ void __launch_bounds__({tile.threads})
-    $SYMBOL(const uint16_t* __restrict__ x, const uint8_t* __restrict__ w_units{fields},
-            uint16_t* __restrict__ y, uint32_t m, uint32_t n, uint32_t k)
-{{
-    __shared__ __align__(128) uint8_t memory[{tile.shared(layout)}];
-    const float levels[{max(1, len(layout.tensors))}] = {{{levels or "1.0f"}}};
-    Qmm<$SYMBOL_tile> product({{x, w_units, levels, y, m, n, k}}, memory);
-    product.run();
-}}
-"""
 
 
 @dataclass(frozen=True)
@@ -141,7 +163,10 @@ class Generation:
     variants: Callable[[Format, str, Target], Iterable[Instance]]
 
 
-GENERATIONS = (Generation(frozenset({"mma", "cp_async"}), warp_variants),)
+GENERATIONS = (
+    Generation(frozenset({"wgmma", "tma"}), warpgroup_variants),
+    Generation(frozenset({"mma", "cp_async"}), warp_variants),
+)
 """The first that a target has all features for is taken."""
 
 

@@ -6,7 +6,8 @@ counts as 0 where there is none. Where the format has a scale of the whole tenso
 that no pass over x comes first; it must be positive.
 
 A thread takes four blocks of a row, whose scales are one word of a tile. Every byte of the result is written:
-codes past k are 0, and so are scales past k and of rows past m.
+codes past k are 0, and so are scales past k and of rows past m. Float32 numbers that are subnormal are taken
+as the device takes them: one that flushes them sees zeros.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def quotient(b: Builder, scale: Element, largest: float, peak: Val, above: Val) 
     dividend, divisor = p.cast("u64") << 30, g.cast("u64") * odd
     whole = dividend // divisor
     rest = (dividend - whole * divisor).ne(0)
-    single = (whole.cast("u32")).cast("f32").bitcast("u32")
+    single = (whole.cast("u32") | _as_number(b, rest)).cast("f32").bitcast("u32")
     biased = (single >> _MANTISSA).cast("i32") + e - f - (30 + exponent)
     biased = b.minimum(b.maximum(biased, 1), 2 * _BIAS)
     bits = (biased.cast("u32") << _MANTISSA) | (single & ((1 << _MANTISSA) - 1))

@@ -91,6 +91,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         gate=_scaled.gate(target, of, of),
         stub=stub_text(instance),
         prologue=(before,),
+        spills=_scaled.grouped_spills(target),
     )
 
 
@@ -103,6 +104,7 @@ FAMILY = Family(
     ),
     Operand("y", "array", ("m", "n")),
     variants,
+    limits=_scaled.LIMITS | {"groups": (1, 1 << 16)},
     needs=frozenset({"block_scale"}),
     scalars=(Scalar("alpha", "f32", 1.0),),
     accepts=accepts,

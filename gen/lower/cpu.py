@@ -144,18 +144,26 @@ typedef float Vector __attribute__((vector_size(16)));
 }
 """,
     "tile_load": """template <int Columns, int Count>
-static inline void tile_load(float (&tile)[Count], const float* from, uint32_t down, uint32_t right)
+static inline void tile_load(float (&tile)[Count], const float* from, uint32_t stride)
+{
+    for (int i = 0; i < Count / Columns; ++i) {
+        std::memcpy(&tile[i * Columns], from + i * stride, sizeof(float[Columns]));
+    }
+}
+""",
+    "tile_load_turned": """template <int Columns, int Count>
+static inline void tile_load_turned(float (&tile)[Count], const float* from, uint32_t stride)
 {
     for (int i = 0; i < Count; ++i) {
-        tile[i] = from[i / Columns * down + i % Columns * right];
+        tile[i] = from[i % Columns * stride + i / Columns];
     }
 }
 """,
     "tile_store": """template <int Columns, int Count>
 static inline void tile_store(float* to, uint32_t stride, const float (&tile)[Count])
 {
-    for (int i = 0; i < Count; ++i) {
-        to[i / Columns * stride + i % Columns] = tile[i];
+    for (int i = 0; i < Count / Columns; ++i) {
+        std::memcpy(to + i * stride, &tile[i * Columns], sizeof(float[Columns]));
     }
 }
 """,
@@ -218,7 +226,7 @@ def _store_words(value: Value, args: list[str]) -> str:
 
 
 def _fragment(ref: Ref) -> tuple[str, str]:
-    return TYPES[ref.dtype], f"[{math.prod(_part(ref))}]"
+    return f"alignas(32) {TYPES[ref.dtype]}", f"[{math.prod(_part(ref))}]"
 
 
 def _part(ref: Ref) -> tuple[int, int]:
@@ -230,8 +238,8 @@ def _part(ref: Ref) -> tuple[int, int]:
 def _tile_load(value: Value, args: list[str]) -> str:
     (tile,), memory, at, stride = c.tile_operands(value, args)
     columns = _part(value.ref)[1] if value.ref else 0
-    steps = f"1u, {stride}" if value.attrs["transposed"] else f"{stride}, 1u"
-    return f"tile_load<{columns}>({tile}, {memory.name} + {at}, {steps});"
+    turned = "_turned" if value.attrs["transposed"] else ""
+    return f"tile_load{turned}<{columns}>({tile}, {memory.name} + {at}, {stride});"
 
 
 def _tile_multiply(value: Value, args: list[str]) -> str:

@@ -50,7 +50,8 @@ class Matrix:
 @dataclass(frozen=True)
 class Collective:
     """A GEMM of CUTLASS 3.x. generation: the number of its collectives (90, 100, 120). tile and cluster: M,
-    N, K. Schedules, fusion and scheduler: C++, read inside namespace wootz; `preamble`: declarations before."""
+    N, K. Schedules, fusion and scheduler: C++, read inside namespace wootz; `preamble`: declarations before.
+    """
 
     generation: int
     a: Matrix

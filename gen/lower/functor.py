@@ -1,8 +1,7 @@
-"""The decode functor of a format: C++ text for cutlass/fragment.cuh, from packed words to tensor-core operands.
+"""The decode functor of a format: C++ text for cutlass/fragment.cuh, from packed words to operands.
 
-`functor` writes a struct whose functions turn a lane's words into registers of the m16n8k16 product. How the
-codes of an element kind become pairs of f16 or bf16 is a table, `WAYS`, tried in order, so a fast trick for a
-kind is one row and serves every format of that kind. A table of numbers serves what is left.
+`functor` writes a struct whose functions turn a lane's words (gen/fragment.py) into registers of the m16n8k16
+product: how codes become numbers is in `pairs`, here is what they need of scales and zero points.
 """
 
 from __future__ import annotations
@@ -10,387 +9,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
+from functools import cached_property
 
 from ..axes import Element, Format, Zero, f32_bits
-from ..fragment import PERIOD, STEP, Fragment, fragment
+from ..fragment import PERIOD, STEP, Fragment, Side, fragment
 from ..layout import SCALE_FIELDS
 from ..target import Target
+from .pairs import KINDS, Kind, Plan, Question, code_pieces, gather, integer_of, magic, plan, table_text
 
-Positions = Sequence[int]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A floating type of 16 bits. digits: significant ones; least: exponent of the least normal number."""
-
-    name: str
-    struct: str
-    digits: int
-    exponent: int
-    magic: int
-    """The bits of 2^mantissa: integers up to that, written into its mantissa, add up."""
-
-    @property
-    def mantissa(self) -> int:
-        return self.digits - 1
-
-    @property
-    def bias(self) -> int:
-        return (1 << (self.exponent - 1)) - 1
-
-    def bits(self, value: float) -> int:
-        """The bits of `value`, rounded to nearest even; NaN is quiet and positive."""
-        top = ((1 << self.exponent) - 1) << self.mantissa
-        sign = 0x8000 if math.copysign(1.0, value) < 0 else 0
-        if math.isnan(value):
-            return top | 1 << (self.mantissa - 1)
-        if math.isinf(value):
-            return sign | top
-        if value == 0:
-            return sign
-        magnitude = Fraction(abs(value))
-        scale = max(math.frexp(abs(value))[1] - 1, 1 - self.bias)
-        units = round(magnitude / Fraction(2) ** (scale - self.mantissa))
-        # units holds the hidden bit of a normal number, which adds one to the exponent; so does a carry.
-        field = scale + self.bias - 1
-        return sign | min((field << self.mantissa) + units, top)
-
-    def value(self, bits: int) -> float:
-        """The number of some bits."""
-        field, fraction = (
-            bits >> self.mantissa & ((1 << self.exponent) - 1),
-            bits & ((1 << self.mantissa) - 1),
-        )
-        sign = -1.0 if bits >> 15 else 1.0
-        if field == (1 << self.exponent) - 1:
-            return math.nan if fraction else sign * math.inf
-        if field == 0:
-            return sign * math.ldexp(fraction, 1 - self.bias - self.mantissa)
-        return sign * math.ldexp(fraction + (1 << self.mantissa), field - self.bias - self.mantissa)
-
-    def holds(self, value: float) -> bool:
-        """Whether the type has this very number."""
-        return math.isnan(value) or self.value(self.bits(value)) == value
-
-    def pair(self, value: float) -> str:
-        """A literal of the number twice."""
-        return f"0x{self.bits(value) * 0x10001:08x}"
-
-
-KINDS = {
-    "f16": Kind("f16", "Half", 11, 5, 0x6400),
-    "bf16": Kind("bf16", "Bfloat", 8, 8, 0x4300),
-}
-
-
-# Bits of both codes of a pair
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Bits of a word, both half-words alike, moved left by `left` and then masked."""
-
-    word: int
-    left: int
-    mask: int
-
-    @property
-    def moved(self) -> str:
-        shift = f" {'<<' if self.left > 0 else '>>'} {abs(self.left)}" if self.left else ""
-        return f"w[{self.word}]{shift}"
-
-    @property
-    def masks(self) -> str:
-        return f"0x{self.mask * 0x10001:08x}"
-
-
-def pieces(moves: Sequence[tuple[int, int]]) -> list[Piece]:
-    """Bits (from stream bit, to bit of the half-word) as few moves of whole words."""
-    found: dict[tuple[int, int], int] = {}
-    for source, to in moves:
-        key = (source // 16, to - source % 16)
-        found[key] = found.get(key, 0) | 1 << to
-    return [Piece(word, left, mask) for (word, left), mask in found.items()]
-
-
-def gather(found: Sequence[Piece], into: str = "") -> str:
-    """The expression of all pieces, or-ed into `into`."""
-    text = into
-    for piece in found:
-        text = f"fragment::and_or({piece.moved}, {piece.masks}, {text})" if text else _masked(piece)
-    return text
-
-
-def flip(found: Sequence[Piece], into: str) -> str:
-    """The expression of all pieces, xor-ed into `into`."""
-    for piece in found:
-        into = f"fragment::and_xor({piece.moved}, {piece.masks}, {into})"
-    return into
-
-
-def _masked(piece: Piece) -> str:
-    moved = f"({piece.moved})" if piece.left else piece.moved
-    return f"({moved} & {piece.masks})"
-
-
-def _code(positions: Positions, at: int = 0) -> list[Piece]:
-    """The whole code, its lowest bit at bit `at` of the half-word."""
-    return pieces([(p, at + i) for i, p in enumerate(positions)])
-
-
-# Ways to decode
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How one element becomes pairs of a type: value = decoded * 2^exponent.
-
-    pairs: an expression for each pair of a period; words: statements for whole steps instead. exact: but for
-    the rounding of a codebook's entries. tables: declarations."""
-
-    exact: bool
-    exponent: int
-    pairs: tuple[str, ...] = ()
-    steps: tuple[tuple[str, ...], ...] = ()
-    tables: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a way is asked for."""
-
-    element: Element
-    positions: tuple[Positions, ...]
-    kind: Kind
-    target: Target
-    name: str
-
-    @property
-    def plain(self) -> bool:
-        bits = self.element.bits
-        return all(tuple(p) == tuple(range(i * bits, i * bits + bits)) for i, p in enumerate(self.positions))
-
-
-def _integer(element: Element) -> tuple[int, int]:
-    """(bit to flip, offset): value = (code ^ flip) - offset, for two's complement, offset and plain codes."""
-    sign = 1 << (element.bits - 1)
-    return (sign, sign) if element.signed else (0, element.offset)
-
-
-def _places(positions: Sequence[Positions], bits: int, room: int) -> list[int]:
-    """Where in the mantissa each pair's code goes (0 to `room`), so that few shifts serve all.
-
-    Codes in one word that can share a shift do; codes in several pieces go to the lowest bit."""
-    at = [0] * len(positions)
-    words: dict[int, list[int]] = {}
-    for i, place in enumerate(positions):
-        if place[-1] // 16 == place[0] // 16 and place[-1] - place[0] == bits - 1:
-            words.setdefault(place[0] // 16, []).append(i)
-    for members in words.values():
-        shift = 0
-        for i in sorted(members, key=lambda i: positions[i][0]):
-            start = positions[i][0] % 16
-            if start - shift > room:
-                shift = start
-            at[i] = start - shift
-    return at
-
-
-def _magic(q: Question, at: Sequence[int]) -> list[str]:
-    """2^mantissa + (code ^ flip) * 2^at."""
-    flipped, _ = _integer(q.element)
-    return [
-        flip(_code(p, t), f"0x{(q.kind.magic | flipped << t) * 0x10001:08x}") for p, t in zip(q.positions, at)
-    ]
-
-
-def _int_by_mantissa(q: Question) -> Plan:
-    """Integers by writing the code into the mantissa of a power of two and subtracting that power; where a
-    code does not lie at the mantissa's end, a multiplication by a power of two rides on the subtraction."""
-    kind, bits = q.kind, q.element.bits
-    _, offset = _integer(q.element)
-    at = _places(q.positions, bits, kind.mantissa - bits)
-    power = 1 << kind.mantissa
-    pairs = []
-    for text, t in zip(_magic(q, at), at):
-        if t == 0:
-            pairs.append(f"Type::sub2({text}, {kind.pair(power + offset)})")
-        else:
-            pairs.append(
-                f"Type::fma2({text}, {kind.pair(0.5**t)}, {kind.pair(-power * 0.5**t - offset)})",
-            )
-    return Plan(True, 0, tuple(pairs))
-
-
-def _int_in_two(q: Question) -> Plan:
-    """Integers of one bit more than the mantissa has: the rest by mantissa, the top bit as a power of its own."""
-    kind, top = q.kind, q.element.bits - 1
-    flipped, offset = _integer(q.element)
-    power = 1 << kind.mantissa
-    pairs = []
-    for place in q.positions:
-        rest = gather(_code(place[:top]), f"0x{kind.magic * 0x10001:08x}")
-        bit = pieces([(place[top], top)])
-        plain = gather(bit, f"0x{kind.magic * 0x10001:08x}")  # 2^top, or with the bit twice that
-        inverse = flip(bit, f"0x{(kind.magic | power) * 0x10001:08x}")
-        if flipped:
-            pairs.append(f"Type::sub2({rest}, {plain})")
-        elif offset == power:
-            pairs.append(f"Type::sub2({rest}, {inverse})")
-        else:
-            low = f"Type::sub2({rest}, {kind.pair(2 * power if offset == 0 else power)})"
-            if offset == 0:
-                pairs.append(f"Type::add2({low}, {plain})")
-            else:
-                high = f"Type::sub2({plain}, {kind.pair(power)})"
-                pairs.append(f"Type::add2(Type::sub2({low}, {kind.pair(offset)}), {high})")
-    return Plan(True, 0, tuple(pairs))
-
-
-def _float_fits(q: Question) -> bool:
-    """Whether sign, exponent and mantissa only need to be moved: the type's subnormals are the element's."""
-    e, room = q.element, q.kind.exponent
-    fits = e.exponent < room or (e.exponent == room and e.specials == "ieee")
-    return fits and e.mantissa <= q.kind.mantissa and not (e.specials == "nan" and e.mantissa == 0)
-
-
-def _float_by_place(q: Question) -> Plan:
-    """Small floats by moving sign and magnitude to the type's places; the two biases differ by a power of two,
-    which is left to the scale unless that would lose range.
-
-    A code that is no number has all exponent bits set; adding one at the right bit carries over the exponent's
-    end there and nowhere else, and the carry fills the exponent."""
-    e, kind = q.element, q.kind
-    at, payload = kind.mantissa - e.mantissa, e.exponent + e.mantissa
-    gap = kind.exponent - e.exponent  # the type's exponent bits above the element's
-    special = e.specials != "none" and gap > 0
-    power = kind.bias - e.bias
-    factor = 0 if kind.name == "f16" else min(power, kind.bias)
-    pairs = []
-    for place in q.positions:
-        magnitude = [(p, at + i) for i, p in enumerate(place[:payload])]
-        sign = [(place[payload], 15)] if e.signed else []
-        if not special:
-            text = gather(pieces([*sign, *magnitude]))
-        else:
-            carry = 1 << (at + payload)
-            one = 1 << (at if e.specials == "nan" else kind.mantissa)
-            masks = f"0x{one * 0x10001:08x}, 0x{carry * 0x10001:08x}, {(1 << gap) - 1}"
-            text = f"fragment::fill<{masks}>({gather(pieces(magnitude))}, {gather(pieces(sign)) or '0'})"
-        pairs.append(f"Type::mul2({text}, {kind.pair(2.0**factor)})" if factor else text)
-    return Plan(True, power - factor, tuple(pairs))
-
-
-def _converts(q: Question) -> bool:
-    e = q.element
-    axes = (e.exponent, e.mantissa, e.bias, e.specials, e.signed)
-    return axes == (4, 3, 7, "nan", True) and q.plain and q.target.has("fp8_convert")
-
-
-def _float_by_conversion(q: Question) -> Plan:
-    """Both codes of two pairs by the conversion instruction of the hardware, which makes f16 of them."""
-    step = [f"fragment::convert_e4m3(a[{2 * i}], a[{2 * i + 1}], w[{i}]);" for i in range(2)]
-    if q.kind.name != "f16":
-        step += [f"a[{r}] = fragment::from_half<Type>(a[{r}]);" for r in range(4)]
-    return Plan(True, 0, steps=(tuple(step),))
-
-
-def _is_half(q: Question) -> bool:
-    """Whether the element is an f16 with a shorter mantissa, infinities and NaN as well."""
-    e = q.element
-    return (e.exponent, e.specials, e.signed) == (5, "ieee", True) and q.kind.name != "f16"
-
-
-def _float_by_half(q: Question) -> Plan:
-    """f16 numbers by place, which are then converted: less than making infinities and NaN anew."""
-    half = _float_by_place(replace(q, kind=KINDS["f16"]))
-    return replace(half, pairs=tuple(f"fragment::from_half<Type>({text})" for text in half.pairs))
-
-
-def _exponent_for(kind: Kind, values: Sequence[float]) -> int:
-    """A power of two to take out of a table: 0 where the type holds the numbers as they are, else one that
-    brings the largest magnitude near 1."""
-    finite = [abs(v) for v in values if math.isfinite(v) and v]
-    if all(map(kind.holds, values)) or (max(finite) < 2.0 ** (kind.bias - 1) and max(finite) >= 2.0**-8):
-        return 0
-    return math.frexp(max(finite))[1]
-
-
-def _by_table(q: Question) -> Plan:
-    """Numbers from a table of the type: in registers up to 16, else in memory."""
-    kind, bits = q.kind, q.element.bits
-    values = q.element.values()
-    exponent = _exponent_for(kind, values)
-    numbers = [math.ldexp(v, -exponent) for v in values]
-    exact = all(map(kind.holds, numbers))
-    entries = [kind.bits(v) for v in numbers]
-    codes = [gather(_code(p)) for p in q.positions]
-    if bits > 4:
-        table = f"{q.name}_numbers"
-        pairs = tuple(f"fragment::pick({c}, {table})" for c in codes)
-        return Plan(
-            exact, exponent, pairs, tables=(_table(table, "uint16_t", [f"0x{v:04x}" for v in entries]),)
-        )
-    constants = _bytes_apart(entries)
-    if bits == 4 and q.plain:
-        return Plan(exact, exponent, steps=((f"fragment::pick16_word(a, w[0], {constants});",),))
-    pick = "pick16" if bits == 4 else "pick8"
-    return Plan(exact, exponent, tuple(f"fragment::{pick}({c}, {constants})" for c in codes))
-
-
-def _bytes_apart(entries: Sequence[int]) -> str:
-    """Words of the low bytes and of the high bytes, 8 or 16 entries (the rest 0)."""
-    whole = [*entries, *[0] * (8 - len(entries))]
-    parts = [bytes(v >> shift & 255 for v in whole) for shift in (0, 8)]
-    words = [int.from_bytes(part[i : i + 4], "little") for part in parts for i in range(0, len(part), 4)]
-    return ", ".join(f"0x{w:08x}" for w in words)
-
-
-def _table(name: str, type: str, entries: Sequence[str]) -> str:
-    lines = [", ".join(entries[i : i + 8]) for i in range(0, len(entries), 8)]
-    return (
-        f"WOOTZ_TABLE {type} {name}[{len(entries)}] = {{\n"
-        + "".join(f"    {line},\n" for line in lines)
-        + "};\n"
-    )
-
-
-@dataclass(frozen=True)
-class Way:
-    kind: str
-    applies: Callable[[Question], bool]
-    plan: Callable[[Question], Plan]
-
-
-def _always(q: Question) -> bool:
-    return True
-
-
-WAYS: tuple[Way, ...] = (
-    Way("int", lambda q: q.element.bits <= q.kind.mantissa, _int_by_mantissa),
-    Way("int", _always, _int_in_two),
-    Way("float", _converts, _float_by_conversion),
-    Way("float", _is_half, _float_by_half),
-    Way("float", _float_fits, _float_by_place),
-    Way("float", _always, _by_table),
-    Way("exponent", _always, _by_table),
-    Way("codebook", _always, _by_table),
-)
-
-
-def plan(q: Question) -> Plan:
-    """The first way that applies."""
-    for way in WAYS:
-        if way.kind == q.element.kind and way.applies(q):
-            return way.plan(q)
-    raise ValueError(
-        f"no way to decode element kind {q.element.kind!r}; known: {sorted({w.kind for w in WAYS})}"
-    )
-
-
-# Scales and zero points
+__all__ = ["KINDS", "Weights", "functor"]
 
 
 def _stored(element: Element, code: str, table: str) -> str:
@@ -402,7 +30,7 @@ def _stored(element: Element, code: str, table: str) -> str:
         }
         return wide.get(element.type, "{}").format(code)
     if element.kind == "int":
-        flipped, offset = _integer(element)
+        flipped, offset = integer_of(element)
         return f"fragment::int_f32<{flipped}, {offset}>({code})"
     if element.kind == "exponent":
         return f"fragment::power_f32({code})"
@@ -421,7 +49,7 @@ _STORED = {"f16": "uint16_t", "bf16": "uint16_t", "f32": "float", "": "uint8_t"}
 
 
 def _f32_table(name: str, element: Element) -> str:
-    return _table(name, "uint32_t", [f"0x{f32_bits(v):08x}" for v in element.values()])
+    return table_text(name, "uint32_t", [f"0x{f32_bits(v):08x}" for v in element.values()])
 
 
 @dataclass(frozen=True)
@@ -435,15 +63,18 @@ class Weights:
 
     @property
     def layout(self) -> Fragment:
+        """The packed layout."""
         return fragment(self.fmt)
 
     @property
-    def plan(self) -> Plan:
-        return plan(self.question)
-
-    @property
     def question(self) -> Question:
+        """What the ways to decode are asked."""
         return Question(self.fmt.element, self.layout.positions, self.kind, self.target, self.name)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """How codes become numbers."""
+        return plan(self.question)
 
     @property
     def code_zero(self) -> Zero | None:
@@ -453,9 +84,10 @@ class Weights:
 
     @property
     def value_zero(self) -> bool:
+        """Whether the zero point is added after scaling."""
         return self.fmt.zero is not None and self.fmt.zero.domain == "value"
 
-    @property
+    @cached_property
     def zeros(self) -> list[float] | None:
         """All values of a narrow zero point in the code domain."""
         zero = self.code_zero
@@ -478,21 +110,21 @@ class Weights:
         """Whether the zero point is subtracted in the type, with one rounding."""
         return self.zero_fits and self.plan.exact and self.plan.exponent == 0
 
-    @property
+    @cached_property
     def fused(self) -> int | None:
-        """What makes the bits of 2^mantissa + offset + zero point of a zero point's bits, by addition: then it
-        takes the place of the power that integers are decoded with. None where that is not possible."""
+        """What makes the bits of 2^mantissa + offset + zero point of a zero point's bits, by addition: then
+        they take the place of the power that integers are decoded with. None where that is not possible."""
         zero, element = self.code_zero, self.fmt.element
         if zero is None or element.kind != "int" or zero.element.kind != "int" or self.zeros is None:
             return None
-        power, (_, offset) = 1 << self.kind.mantissa, _integer(element)
+        power, (_, offset) = 1 << self.kind.mantissa, integer_of(element)
         if element.bits > self.kind.mantissa:
             return None
         if min(self.zeros) + offset < 0 or max(self.zeros) + offset > power:
             return None
-        return self.kind.magic + offset - _integer(zero.element)[1] + (zero.stored == "minus_one")
+        return self.kind.magic + offset - integer_of(zero.element)[1] + (zero.stored == "minus_one")
 
-    @property
+    @cached_property
     def exact(self) -> bool:
         """Whether `decode` gives the very numbers, zero points subtracted."""
         if not self.plan.exact or self.code_zero is None:
@@ -514,11 +146,13 @@ class Weights:
 
     @property
     def fold_only(self) -> bool:
+        """Whether only `decode_folded` serves; see `functor`."""
         rounded = not self.plan.exact and self.fmt.element.kind != "codebook"
         return self.layout.run < STEP or self.value_zero or rounded or self.out_of_range
 
     # -- text -----------------------------------------------------------------------------------------------
     def tables(self) -> Iterator[str]:
+        """Declarations in memory: numbers of the type, and f32 numbers of codebooks."""
         yield from self.plan.tables
         if not self.plan.exact:
             yield _f32_table(f"{self.name}_values", self.fmt.element)
@@ -529,6 +163,7 @@ class Weights:
             yield _f32_table(f"{self.name}_zero", self.fmt.zero.element)
 
     def constants(self) -> Iterator[str]:
+        """What kernels read of the struct at compile time."""
         f = self.layout
         numbers = {
             "bits": f.bits, "unit_k": f.columns, "steps": f.steps, "vectors": f.words // 4, "words": f.words,
@@ -569,11 +204,14 @@ class Weights:
             yield "    }"
         yield "}"
 
-    # Everything below indexes sides by `at(g, j, half)`: the entry of a row and a run.
+    # -- scales and zero points: entries of sides are indexed by at(g, j, half) -----------------------------
+    def side(self, name: str) -> Side:
+        """A side by name."""
+        return next(s for s in self.layout.sides if s.name == name)
 
     def stored(self, name: str, j: str) -> str:
         """The stored entry of a side in run `j`."""
-        side = next(s for s in self.layout.sides if s.name == name)
+        side = self.side(name)
         offset = side.offset - self.layout.code_bytes
         type = _STORED[side.element.type]
         if type == "uint8_t":
@@ -638,7 +276,7 @@ class Weights:
         return "j + 1" if self.layout.run == 1 else "j"
 
     def each(self, first: str, body: Callable[[], Iterator[str]]) -> Iterator[str]:
-        """A statement that fills the registers, and a loop over them, its body in terms of g, half and j, where it uses them."""
+        """A statement that fills the registers, and a loop over them; its body may use g, half and j."""
         lines = list(body())
         text = "\n".join(lines)
         if re.search(r"\bg\b", text):
@@ -651,13 +289,10 @@ class Weights:
         yield from ("        " + line for line in lines)
         yield "    }"
 
-    def twice(self, one: Callable[[str], str], join: Callable[[str, str], str], both: str) -> str:
-        """What both codes of a register need: `both` of one expression where their runs are the same."""
-        return both.format(one("j")) if self.second == "j" else join(one("j"), one(self.second))
-
     def packed_bits(self, one: Callable[[str], str]) -> str:
         """A packed pair from an expression for 16 bits, by run."""
-        return self.twice(one, lambda a, b: f"({a} | {b} << 16)", "{} * 0x10001u")
+        low, high = one("j"), one(self.second)
+        return f"{low} * 0x10001u" if low == high else f"({low} | {high} << 16)"
 
     def packed_f32(self, one: Callable[[str], str]) -> str:
         """A packed pair from an expression for an f32, by run."""
@@ -668,17 +303,17 @@ class Weights:
         zero = self.fmt.zero
         assert zero is not None
         if self.fused is not None:
-            flipped, _ = _integer(zero.element)
+            flipped, _ = integer_of(zero.element)
             change = f" ^ {flipped}u" if flipped else ""
             return self.packed_bits(lambda j: f"(({self.stored('zero', j)}{change}) + {self.fused}u)")
         if zero.element.type == self.kind.name:
-            return self.packed_bits(lambda j: f"{self.stored('zero', j)}")
+            return self.packed_bits(lambda j: self.stored("zero", j))
         return self.packed_f32(lambda j: f"zero(sides, g, {j}, half)")
 
     def packed_scale(self) -> str:
         """The scales of a register in the type."""
         if self.fmt.scales[0].element.type == self.kind.name:
-            return self.packed_bits(lambda j: f"{self.stored('scale', j)}")
+            return self.packed_bits(lambda j: self.stored("scale", j))
         return self.packed_f32(lambda j: f"level(sides, tensor, g, {j}, half)")
 
     @property
@@ -687,8 +322,10 @@ class Weights:
         return f"{'values' if self.plan.exact else 'codes'}<Step>(words, a)"
 
     def codes(self) -> Iterator[str]:
+        """A function for bare codes, where numbers come from a table of f32."""
         if not self.plan.exact:
-            yield from self.steps("codes", Plan(True, 0, tuple(gather(_code(p)) for p in self.layout.positions)))
+            bare = tuple(gather(code_pieces(p)) for p in self.layout.positions)
+            yield from self.steps("codes", Plan(True, 0, bare))
 
     def f32(self, which: str) -> str:
         """The number of a code of register r as f32, whole."""
@@ -698,7 +335,7 @@ class Weights:
         text = f"Type::{which}(a[r])"
         return text if self.whole or not self.plan.exponent else f"{text} * {_power(self.plan.exponent)}"
 
-    @property
+    @cached_property
     def whole(self) -> str:
         """A statement that brings the decoder's power of two into register r; none where the type cannot."""
         power = 2.0**self.plan.exponent
@@ -708,22 +345,19 @@ class Weights:
         return f"a[r] = Type::mul2(a[r], {self.kind.pair(power)});" if fits else ""
 
     def decode(self) -> Iterator[str]:
-        head = (
-            "template <int Step>",
-            "static WOOTZ_FN void decode(const uint32_t* words, const uint8_t* sides, int lane, uint32_t (&a)[4]) {",
-        )
-        if self.code_zero is None:
-            yield from (*head, "    values<Step>(words, a);", "}")
-            return
+        """Registers without scale: numbers, less zero points."""
+        first = self.numbers
         if self.fused is not None:
-            placed = _magic(self.question, [0] * PERIOD)
+            placed = magic(self.question, [0] * PERIOD)
             yield from self.steps("placed", Plan(True, 0, tuple(placed)))
-        yield from head
-        if self.fused is not None:
             first = "placed<Step>(words, a)"
+        yield "template <int Step>"
+        yield "static WOOTZ_FN void decode(const uint32_t* words, const uint8_t* sides, int lane,"
+        yield "                            uint32_t (&a)[4]) {"
+        if self.code_zero is None:
+            yield "    values<Step>(words, a);"
         else:
-            first = "values<Step>(words, a)" if self.in_type else self.numbers
-        yield from self.each(first, self._subtract_zeros)
+            yield from self.each(first, self._subtract_zeros)
         yield "}"
 
     def _subtract_zeros(self) -> Iterator[str]:
@@ -756,23 +390,19 @@ class Weights:
         return all(map(self.kind.holds, element.values()))
 
     def folded(self) -> Iterator[str]:
-        head = (
-            "template <int Step>",
-            "static WOOTZ_FN void decode_folded(const uint32_t* words, const uint8_t* sides, const float* tensor,",
-            "                                   int lane, uint32_t (&a)[4]) {",
-        )
-        made, fmt = self.plan, self.fmt
-        if not fmt.scales and fmt.zero is None and not made.exponent:
-            yield from (*head, "    values<Step>(words, a);", "}")
+        """Registers of weights: in the type where that rounds only once, else in f32."""
+        fmt = self.fmt
+        yield "template <int Step>"
+        yield "static WOOTZ_FN void decode_folded(const uint32_t* words, const uint8_t* sides,"
+        yield "                                   const float* tensor, int lane, uint32_t (&a)[4]) {"
+        if not fmt.scales and fmt.zero is None and not self.plan.exponent:
+            yield "    values<Step>(words, a);"
         elif self.folds_in_type:
-            yield from head
-            decoded = "values<Step>(words, a)" if self.code_zero is None else "decode<Step>(words, sides, lane, a)"
-            yield from self.each(decoded, self._fold_in_type)
-            yield "}"
+            whole = "decode<Step>(words, sides, lane, a)" if self.code_zero else "values<Step>(words, a)"
+            yield from self.each(whole, self._fold_in_type)
         else:
-            yield from head
             yield from self.each(self.numbers, self._fold_in_f32)
-            yield "}"
+        yield "}"
 
     def _fold_in_type(self) -> Iterator[str]:
         if self.whole:
@@ -803,12 +433,12 @@ def _power(exponent: int) -> str:
     return f"fragment::as_float(0x{f32_bits(2.0**exponent):08x}u)"
 
 
-def _repeats(positions: Sequence[Positions], steps: int, bits: int) -> bool:
+def _repeats(positions: Sequence[tuple[int, ...]], steps: int, bits: int) -> bool:
     """Whether the places repeat after some steps, whole words later."""
     pairs = 4 * steps
     moved = pairs * bits
     return moved % 16 == 0 and all(
-        tuple(b) == tuple(p + moved for p in a) for a, b in zip(positions, positions[pairs:])
+        b == tuple(p + moved for p in a) for a, b in zip(positions, positions[pairs:])
     )
 
 
@@ -824,7 +454,8 @@ def functor(fmt: Format, activations: str, target: Target, name: str = "Weight")
     the type cannot hold the numbers before they are scaled.
     exact: `decode` gives the very numbers. It is false for codebooks with entries that the type rounds, for
     zero points that are no small integers, and for exponents that the type does not have.
-    exponent: what `decode` leaves to the scale: number = decoded * 2^exponent. 0 but for floats in f16.
+    exponent: what `decode` leaves to the scale: number = decoded * 2^exponent. 0 but for small floats in f16
+    and for tables past the type's range.
 
     decode<Step>(words, sides, lane, a): registers of one step, without scale.
     scale(sides, tensor, g, j, half): f32, all levels and 2^exponent, of row g + 8 * half in run j. Infinite

@@ -18,6 +18,7 @@ def wgmma(columns: int, dtype: str) -> str:
         )
     count = columns // 2
     results = ", ".join(f"%{i}" for i in range(count))
+    name = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype}"
     a = ", ".join(f"%{count + i}" for i in range(4))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     inputs = ", ".join(f'"r"(a[{i}])' for i in range(4))
@@ -25,7 +26,7 @@ def wgmma(columns: int, dtype: str) -> str:
         f"template <>\nstruct warpgroup::Wgmma<{columns}, fragment::{TYPES[dtype]}> {{\n"
         f"    static WOOTZ_FN void multiply(float (&d)[{count}], const uint32_t (&a)[4], uint64_t b) {{\n"
         f'        asm volatile("{{\\n.reg .pred p;\\nsetp.eq.u32 p, 0, 0;\\n"\n'
-        f'                     "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype} {{{results}}}, "\n'
+        f'                     "{name} {{{results}}}, "\n'
         f'                     "{{{a}}}, %{count + 4}, p, 1, 1, 0;\\n}}"\n'
         f'                     : {outputs}\n                     : {inputs}, "l"(b));\n'
         "    }\n};\n"

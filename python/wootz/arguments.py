@@ -10,17 +10,10 @@ from . import _core, arrays
 from .errors import ArgumentError, FormatError
 from .formats import Descriptor, QuantizedTensor
 from .layouts import check_element, check_layout, field_shapes, made_fields, make
+from .memory import check_memory, check_overlap, check_workspace, common_device
 from .program import Space
 from .select import Device
-from .signature import (
-    Binding,
-    Operand,
-    Signature,
-    check_memory,
-    check_overlap,
-    check_workspace,
-    common_device,
-)
+from .signature import Binding, Operand, Signature
 
 __all__ = ["Call", "Reader", "Request"]
 

@@ -73,7 +73,8 @@ _ADVICE = {
     701: "the launch wants more registers or shared memory than the device has",
     716: "a kernel used a misaligned address; the context is lost, restart the process",
     719: "a kernel failed; the context is lost, restart the process",
-    900: "the call is not allowed while a stream is captured; call preload() before the capture",
+    900: "not allowed while a stream is captured; call preload() before, and pass out= and workspace=",
+    912: "the device runs no clusters of this size; rebuild the artifacts for it",
 }
 _OUT_OF_MEMORY = 2
 

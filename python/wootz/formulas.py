@@ -63,8 +63,18 @@ def compile_formula(formula: Any, names: Collection[str]) -> Formula:
     raise ArtifactError(f"the index has a launch formula that this wootz does not know: {formula!r}")
 
 
-def spell(formula: Any) -> str:
-    """A formula for messages: ceildiv(k, 128)."""
-    if isinstance(formula, list) and formula:
-        return f"{formula[0]}({', '.join(map(spell, formula[1:]))})"
-    return str(formula)
+_SIGNS = {
+    "mul": "*", "add": "+", "sub": "-", "div": "//", "mod": "%",
+    "le": "<=", "lt": "<", "eq": "==", "ge": ">=", "gt": ">", "and": "and", "or": "or",
+}  # fmt: skip
+
+
+def spell(formula: Any, inner: bool = False) -> str:
+    """A formula for messages: ceildiv(k, 128), or (k % 8) == 0. inner: it stands in another one."""
+    if not isinstance(formula, list) or len(formula) != 3:
+        return str(formula)
+    operation, left, right = formula
+    if operation not in _SIGNS:
+        return f"{operation}({spell(left)}, {spell(right)})"
+    text = f"{spell(left, True)} {_SIGNS[operation]} {spell(right, True)}"
+    return f"({text})" if inner else text

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from . import _core, arrays
 from .arguments import Call, Reader, Request
 from .errors import ArgumentError, ArtifactError, DeviceError, NoKernelError
+from .memory import common_device
 from .modules import check_file, fits, load_module, load_stub, resolve_device
 from .program import NO_SPACE, Chosen, Entry, Program
 from .select import Device, rank
-from .signature import Binding, Signature, common_device
+from .signature import Binding, Signature
 
 if TYPE_CHECKING:
     from .library import Library

@@ -8,7 +8,7 @@ from typing import Any
 
 from ._core import View
 from .errors import ArgumentError, ArtifactError, DeviceError
-from .formulas import Formula, compile_formula
+from .formulas import Formula, compile_formula, spell
 from .modules import Module
 from .select import Device
 from .signature import Signature
@@ -79,6 +79,7 @@ class Entry:
     stub: str = ""
     prologue: tuple[Entry, ...] = ()
     plain: bool = True
+    conditions: tuple[str, ...] = ()  # `when`, spelt
     function: Any = None
 
     @classmethod
@@ -124,6 +125,7 @@ class Entry:
         )
         simple = all(role in (*_ARRAYS, "shape", "pitch") for _, _, role in args)
         optional = bool(signature.flags)
+        entry.conditions = tuple(map(spell, record.get("when") or ()))
         entry.plain = simple and not (optional or stub or workspace or prologue or entry.shared_formula)
         return entry
 
@@ -169,6 +171,11 @@ class Entry:
     def holds(self, values: Values) -> bool:
         """Whether its conditions do."""
         return all(condition(values) for condition in self.when)
+
+    def unmet(self, values: Values) -> str:
+        """For messages: its conditions that do not hold."""
+        wrong = [text for text, holds in zip(self.conditions, self.when) if not holds(values)]
+        return " and ".join(wrong) or "what its stub can run"
 
 
 def _extents(record: Mapping[str, Any], key: str, absent: Any) -> tuple[int, int, int]:
@@ -234,7 +241,10 @@ class Program:
             if chosen is not None:
                 return chosen
         extents = ", ".join(f"{name}={value}" for name, value in values.items() if name != "sms")
-        raise ArgumentError(f"{self.kernel} has no variant for {extents} on {self.device.describe()}")
+        reasons = "; ".join(dict.fromkeys(entry.unmet(values) for entry in self.entries))
+        raise ArgumentError(
+            f"{self.kernel} has no variant for {extents} on {self.device.describe()}: it takes {reasons}"
+        )
 
     def _ask(self, entry: Entry, values: Values, views: Mapping[str, View]) -> Chosen | None:
         def of(*roles: str) -> tuple[Any, ...]:

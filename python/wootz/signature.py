@@ -1,37 +1,19 @@
 """What a kernel takes and gives, from its record in the index: operands, scalars, shapes, limits; and the
-checks of a call.
+shapes of a call.
 """
 
 from __future__ import annotations
 
-import numbers
-import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from ._core import View
-from .errors import ArgumentError, ArtifactError, DeviceError, DtypeError, near
+from .errors import ArgumentError, ArtifactError, near
 from .formulas import Formula, compile_formula, spell
+from .scalars import Scalar
 
-__all__ = [
-    "ALIGNMENT",
-    "RESERVED",
-    "Binding",
-    "Operand",
-    "Scalar",
-    "Signature",
-    "check_memory",
-    "check_overlap",
-    "check_workspace",
-    "common_device",
-]
-
-ALIGNMENT = 16
-"""Bytes: kernels load and store vectors of this size from the start of every array."""
-
-WORKSPACE_ALIGNMENT = 128
-"""Bytes, on CUDA: a workspace may hold what the copy engine writes."""
+__all__ = ["RESERVED", "Binding", "Derived", "Operand", "Signature"]
 
 RESERVED = ("out", "stream", "workspace")
 """Keywords of a call that no operand and no scalar may be called."""
@@ -39,8 +21,6 @@ RESERVED = ("out", "stream", "workspace")
 Shape = tuple[int, ...]
 
 _KINDS = ("array", "quantised", "packed", "tiled")
-_BYTE_FLOATS = ("e4m3", "e5m2")
-_FLOAT_MAX = (2.0 - 2.0**-23) * 2.0**127
 
 
 @dataclass(frozen=True)
@@ -72,59 +52,6 @@ class Operand:
     def __str__(self) -> str:
         axes = ", ".join(axis.text if isinstance(axis, Derived) else str(axis) for axis in self.shape)
         return f"{self.name}[{axes}]" + ("?" if self.optional else "")
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """A number that a call may give by name. choices: words that stand for 0, 1, ... of a u32."""
-
-    name: str
-    type: str
-    default: float
-    choices: tuple[str, ...]
-
-    def read(self, value: Any) -> float:
-        """The number for the kernel. Raises ArgumentError: another kind of thing, out of range, no such word.
-
-        An f32 may be any number that float32 holds, infinities and NaN included.
-        """
-        if isinstance(value, str):
-            return self._choice(value)
-        if self.type == "u32":
-            return self._whole(value)
-        if not isinstance(value, numbers.Real):
-            raise ArgumentError(f"{self.name} is a {type(value).__name__}; want {self._wanted()}")
-        wide = float(value)
-        if _FLOAT_MAX < abs(wide) < float("inf"):
-            raise ArgumentError(f"{self.name} is {wide}, outside float32's range")
-        return wide
-
-    def _whole(self, value: Any) -> int:
-        try:
-            whole = operator.index(value)
-        except TypeError:
-            raise ArgumentError(f"{self.name} is {value!r}; want {self._wanted()}") from None
-        if not 0 <= whole < (len(self.choices) or 2**32):
-            raise ArgumentError(f"{self.name} is {whole}; want {self._wanted()}")
-        return whole
-
-    def _choice(self, value: str) -> int:
-        if value not in self.choices:
-            raise ArgumentError(f"{self.name} is {value!r}{near(value, self.choices)}; want {self._wanted()}")
-        return self.choices.index(value)
-
-    def _wanted(self) -> str:
-        if self.choices:
-            return f"one of {', '.join(self.choices)}"
-        return "a number" if self.type == "f32" else "a whole number from 0 to 4294967295"
-
-    @classmethod
-    def parse(cls, record: Mapping[str, Any]) -> Scalar:
-        name, type_, choices = record["name"], record["type"], tuple(record.get("choices") or ())
-        if type_ not in ("f32", "u32") or not all(isinstance(each, str) for each in (name, *choices)):
-            raise ValueError(f"scalar {name!r} of type {type_!r}")
-        scalar = cls(name, type_, 0, choices)
-        return replace(scalar, default=scalar.read(record.get("default", 0)))
 
 
 def _axis(axis: Any, names: frozenset[str]) -> Any:
@@ -190,10 +117,20 @@ class Signature:
         """The shape names that the operands bind."""
         return frozenset(axis for each in self.operands for axis in each.shape if isinstance(axis, str))
 
-    @property
+    @cached_property
     def flags(self) -> Mapping[str, str]:
         """By optional operand, the name of the number that says whether it is given."""
         return {each.name: f"has_{each.name}" for each in self.operands if each.optional}
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The operands as calls give them without names: the required ones first."""
+        return tuple(each.name for each in sorted(self.operands, key=lambda each: each.optional))
+
+    @cached_property
+    def defaults(self) -> Mapping[str, float]:
+        """The scalars of a call that names none."""
+        return {name: each.default for name, each in self.scalars.items()}
 
     @property
     def formula_names(self) -> frozenset[str]:
@@ -215,22 +152,24 @@ class Signature:
         of optional operands. Without names, the required operands come first. Raises ArgumentError: a missing
         operand, one given twice, an unknown keyword.
         """
-        rest = dict(named)
-        order = sorted(self.operands, key=lambda each: each.optional)
+        order = self.order
         if len(operands) > len(order):
             raise ArgumentError(f"got {len(operands)} operands; {self} takes {len(order)}")
-        for each in order[: len(operands)]:
-            if each.name in rest:
-                raise ArgumentError(f"{each.name} is given twice: in its place and by name")
-        placed = dict(zip((each.name for each in order), operands))
-        placed |= {each.name: rest.pop(each.name, None) for each in order[len(operands) :]}
-        values = [placed[each.name] for each in self.operands]
-        scalars = {name: each.read(rest.pop(name, each.default)) for name, each in self.scalars.items()}
-        if rest:
-            self._refuse(next(iter(rest)))
+        placed = dict(zip(order, operands))
+        scalars = dict(self.defaults)
+        for name, value in named.items():
+            if name in placed:
+                raise ArgumentError(f"{name} is given twice: in its place and by name")
+            if name in scalars:
+                scalars[name] = self.scalars[name].read(value)
+            elif name in order:
+                placed[name] = value
+            else:
+                self._refuse(name)
+        values = [placed.get(each.name) for each in self.operands]
         for each, value in zip(self.operands, values):
             if each.optional:
-                scalars[f"has_{each.name}"] = int(value is not None)
+                scalars[self.flags[each.name]] = int(value is not None)
             elif value is None:
                 given = sum(value is not None for value in values)
                 raise ArgumentError(f"got {given} operands; {self} takes {each.name} as well")
@@ -325,78 +264,3 @@ class Binding:
         if self.shape is not None:
             return self.shape
         return self._shape(self.signature.output)
-
-
-def check_memory(name: str, view: View, dtype: str, shape: Sequence[int] | None = None) -> None:
-    """Element type, shape, strides and alignment of one array. Raises DtypeError, ArgumentError naming it.
-
-    Bytes pass for 8-bit floats: libraries that have no such type hold them so.
-    """
-    if view.dtype != dtype and not (view.dtype == "u8" and dtype in _BYTE_FLOATS):
-        raise DtypeError(
-            f"{name} has elements of type {view.dtype}; the kernel takes {dtype} there: convert it"
-        )
-    if shape is not None and view.shape != shape:
-        raise ArgumentError(f"{name} has shape {list(view.shape)}; want {list(shape)}")
-    if not view.contiguous:
-        raise ArgumentError(
-            f"{name} has strides {list(view.strides)} for shape {list(view.shape)}; kernels take dense "
-            f"row-major arrays: pass {name}.contiguous() or numpy.ascontiguousarray({name})"
-        )
-    if view.address % ALIGNMENT and view.size:
-        raise ArgumentError(
-            f"{name} starts at address {view.address:#x}, which is no multiple of {ALIGNMENT} bytes "
-            f"(a slice of a larger array?): pass a copy of it"
-        )
-
-
-def check_workspace(view: View, wanted: int, device: str) -> None:
-    """Raises ArgumentError: read-only, with gaps, too small or misaligned."""
-    if view.readonly:
-        raise ArgumentError("workspace is read-only; the kernel writes there")
-    if not view.contiguous:
-        raise ArgumentError(f"workspace has strides {list(view.strides)}; want dense memory")
-    if view.bytes < wanted:
-        raise ArgumentError(
-            f"workspace has {view.bytes} bytes; the call needs {wanted}: see the kernel's workspace_bytes()"
-        )
-    alignment = WORKSPACE_ALIGNMENT if device == "cuda" else ALIGNMENT
-    if view.address % alignment:
-        raise ArgumentError(
-            f"workspace starts at address {view.address:#x}, which is no multiple of {alignment} bytes"
-        )
-
-
-def check_overlap(name: str, view: View, out_name: str, out: View, alias: bool) -> None:
-    """Raises ArgumentError when output and operand overlap: `alias` kernels take the very same memory."""
-    if out.address >= view.address + view.bytes or view.address >= out.address + out.bytes:
-        return
-    same = out.address == view.address and out.bytes == view.bytes
-    if alias and not same:
-        raise ArgumentError(
-            f"{out_name} shares a part of {name}'s memory: pass the same array, or another one"
-        )
-    if not alias:
-        raise ArgumentError(
-            f"{out_name} shares memory with {name}; the kernel cannot work in place: pass another out"
-        )
-
-
-def common_device(views: Mapping[str, View]) -> tuple[str, int | None]:
-    """(kind, number) of the one device that all arrays are on. Raises DeviceError naming two that differ.
-
-    An empty array without an address may be anywhere.
-    """
-    first_name, first = "", None
-    for name, view in views.items():
-        if view.device_id is None:
-            continue
-        if first is None:
-            first_name, first = name, view
-        elif view.device_id != first.device_id or view.device_type != first.device_type:
-            raise DeviceError(
-                f"{name} is on {view.device}, {first_name} is on {first.device}: move one of them"
-            )
-    if first is None:
-        first = next(iter(views.values()))
-    return first.device_type, first.device_id

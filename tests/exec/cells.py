@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import Size, arguments, sizes
+from inputs import Array, Size, arguments, completed, names, sizes
 from lanes import ORDERS, CompileError, Entry, ExecutionError, Program, evaluate, poisoned
-from wootz import checks, reference
+from wootz import checks, reference, verify
 from wootz.formats import Descriptor
 from wootz.reference import Comparison
 
 from gen import emission, emit, index, plan
 from gen.axes import Format
+from gen.lower.templates import uses_cutlass
 from gen.manifest import Manifest
 
 ROOT = Path(__file__).parents[2]
@@ -61,12 +62,14 @@ class Subject:
 @dataclass(frozen=True)
 class Text:
     """A source without its provenance line. entries: those of each cell, by (dtype, options), in the order in
-    which they are tried; cells: the (key, sha256 of the whole source) that this text stands for.
+    which they are tried; cells: the (key, sha256 of the whole source) that this text stands for; types: of
+    operands and output, where they are not the cell's dtype.
     """
 
     body: str
     entries: Mapping[tuple[str, tuple[tuple[str, str], ...]], tuple[Entry, ...]]
     cells: Mapping[tuple[str, tuple[tuple[str, str], ...]], tuple[tuple[str, str], ...]]
+    types: Mapping[tuple[str, tuple[tuple[str, str], ...]], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,16 @@ def subjects(source: Manifest, request: plan.Request = RELEASE) -> list[Subject]
     """Every kernel x format x backend of a request that has a cell to build as CUDA or Metal text."""
     found: dict[tuple[str, str | None, str], list[plan.Unit]] = {}
     for unit in plan.units(source, plan.select(source, request)):
-        if unit.target.backend in BACKENDS and unit.jobs:
+        if unit.target.backend in BACKENDS and unit.jobs and executable(unit):
             found.setdefault((unit.kernel.name, unit.format_name, unit.target.backend), []).append(unit)
     return [Subject(tuple(units)) for units in found.values()]
+
+
+def executable(unit: plan.Unit) -> bool:
+    """Whether a CPU can run the text: nothing of CUTLASS, no tensor maps, no parameters that a stub fills."""
+    whole, records = emission.render(unit)
+    entries = [record["entry"] for record in records]
+    return not any(e.get("maps") or e.get("stub") for e in entries) and not uses_cutlass(whole)
 
 
 def packing(fmt: Format | None) -> tuple[Any, ...]:
@@ -128,14 +138,17 @@ def texts(subject: Subject) -> list[Text]:
         body = whole.partition("\n")[2]
         known = found.get(body)
         entries: dict[Any, tuple[Entry, ...]] = {}
+        types: dict[Any, Mapping[str, str]] = {}
         for record in records:
             cell = (record["dtype"], tuple(record["options"].items()))
             entries[cell] = (*entries.get(cell, ()), Entry.from_json(record["entry"]))
+            types[cell] = record.get("types", {})
         if known and known.entries != entries:
             raise AssertionError(f"{unit.key}: the same text as another target's, but other entries")
         cells = {(c.dtype, c.options): (c.key, sha256) for c in unit.jobs}
         before = known.cells if known else {}
-        found[body] = Text(body, entries, {cell: (*before.get(cell, ()), key) for cell, key in cells.items()})
+        both = {cell: (*before.get(cell, ()), key) for cell, key in cells.items()}
+        found[body] = Text(body, entries, both, types)
     return list(found.values())
 
 
@@ -165,31 +178,59 @@ class Cell:
         stem = self.text.cells[self.dtype, self.options][0][0].rpartition("/")[0]
         return int.from_bytes(hashlib.sha256(stem.encode()).digest()[:8], "little")
 
-    def entry(self, size: Size) -> Entry:
-        """The first whose conditions hold, as the loader takes it."""
-        return next(e for e in self.entries if all(evaluate(formula, size) for formula in e.when))
+    @property
+    def types(self) -> dict[str, str]:
+        """The dtype of every operand, and of the output."""
+        return verify.operand_dtypes(self.kernel, {"dtype": self.dtype, "types": self._types})
 
-    def compare(self, program: Program, size: Size, orders: Sequence[int], seed: Sequence[int]) -> Comparison:
-        """Run at one size in each order. Wrong, ExecutionError."""
-        rng = np.random.default_rng(seed)
-        options = dict(self.options)
-        given = checks.check(self.kernel["key"]).operands(self.format, size, self.dtype, options, rng)
-        expected = checks.expect(self.kernel["key"], options, given, self.dtype)
-        name = self.kernel["output"]["name"]
-        blank = poisoned(expected.value.shape, reference.DTYPES[self.dtype][2])
-        values = arguments(given, size, (name, blank))
-        results = [
-            program.run(self.entry(size), values, order, LAUNCH_SECONDS)[name, "out"] for order in orders
-        ]
+    @property
+    def _types(self) -> Mapping[str, str]:
+        return self.text.types[self.dtype, self.options]
+
+    def entry(self, names: Mapping[str, int]) -> Entry:
+        """The first whose conditions hold, as the loader takes it."""
+        return next(e for e in self.entries if all(evaluate(formula, names) for formula in e.when))
+
+    def blanks(
+        self, entry: Entry, given: Mapping[str, Any], expected: reference.Expected
+    ) -> dict[str, Array]:
+        """The arrays to write to, by the names of arguments, in the order in which `expected` has them."""
+        name, kind = self.kernel["output"]["name"], self.kernel["output"].get("kind", "array")
+        wanted = [a.name for a in entry.args if a.role == "out"]
+        if kind != "array" and name in given:  # a tensor to write to
+            parts = {f"{name}.{field}": a for field, a in given[name].fields.items()}
+            return {key: poisoned(a.shape, a.dtype) for key, a in parts.items() if key in wanted}
+        storage = np.uint8 if kind != "array" else reference.DTYPES[self.types[name]][2]
+        return {wanted[0]: poisoned(expected.value.shape, storage)}
+
+    def compare(
+        self, program: Program, size: Size, orders: Sequence[int], seed: Sequence[int]
+    ) -> tuple[Comparison, str]:
+        """Run at one size in each order; gives the entry's symbol too. Wrong, ExecutionError."""
+        rng, options = np.random.default_rng(seed), dict(self.options)
+        drawn = checks.check(self.kernel["key"]).operands(self.format, size, self.dtype, options, rng)
+        expected = checks.expect(self.kernel["key"], options, drawn, self.dtype)
+        given = completed(self.kernel, drawn)
+        known = names(self.kernel, given, size)
+        entry = self.entry(known)
+        blanks = self.blanks(entry, given, expected)
+        values = arguments(given, known, *blanks.items())
+        results = []
+        for order in orders:
+            found = program.run(entry, values, order, LAUNCH_SECONDS)
+            results.append([found[key, "out"] for key in blanks])
         for order, result in zip(orders[1:], results[1:]):
-            if result.tobytes() != results[0].tobytes():
+            if any(a.tobytes() != b.tobytes() for a, b in zip(result, results[0])):
                 raise Wrong(f"order {order} gives other bits than order {orders[0]}")
-        found = reference.compare(results[0], expected, self.dtype)
-        if not found.passed:
-            raise Wrong(f"error {found.error:.3g}, tolerance {found.tolerance:.3g}")
-        if self.kernel["key"] == "copy" and results[0].tobytes() != given["x"].tobytes():
+        whole = results[0][0] if len(blanks) == 1 else np.concatenate([a.ravel() for a in results[0]])
+        kind = self.kernel["output"].get("kind", "array")
+        dtype = "u8" if kind != "array" else self.types[self.kernel["output"]["name"]]
+        compared = reference.compare(whole.reshape(expected.value.shape), expected, dtype)
+        if not compared.passed:
+            raise Wrong(f"error {compared.error:.3g}, tolerance {compared.tolerance:.3g}")
+        if self.kernel["key"] == "copy" and whole.tobytes() != drawn["x"].tobytes():
             raise Wrong("not a copy bit for bit")
-        return found
+        return compared, entry.symbol
 
     def run(self, program: Program, orders: Sequence[int], brief: bool) -> tuple[Comparison, int, str]:
         """(worst, sizes run, message) over all sizes; the message is "" where all is right."""
@@ -197,8 +238,9 @@ class Cell:
         everything = sizes(self.kernel["key"], self.format, brief)
         for i, size in enumerate(everything):
             try:
-                worst = worst.worst(self.compare(program, size, orders, [self.seed, i]))
-                used.add(self.entry(size).symbol)
+                found, symbol = self.compare(program, size, orders, [self.seed, i])
+                worst = worst.worst(found)
+                used.add(symbol)
             except (Wrong, ExecutionError) as error:
                 at = ", ".join(f"{axis} = {extent}" for axis, extent in size.items())
                 return Comparison(float("inf"), 0.0, False), i, f"at {at}: {error}"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from wootz import checks
 from wootz.formats import Descriptor
@@ -28,15 +29,35 @@ def sizes(kernel: str, fmt: Descriptor | None, brief: bool = False) -> list[Size
     return [*({"sms": 1 + i % 3, **size} for i, size in enumerate(common)), *check.small(fmt)]
 
 
-def arguments(given: Mapping[str, Any], size: Size, out: tuple[str, Array]) -> dict[tuple[str, str], Any]:
-    """What an entry's arguments may ask for, by (name, role)."""
+def arguments(given: Mapping[str, Any], size: Size, *out: tuple[str, Array]) -> dict[tuple[str, str], Any]:
+    """What an entry's arguments may ask for, by (name, role). given: by operands' and scalars' names; out:
+    the arrays to write to."""
     values: dict[tuple[str, str], Any] = {(axis, "shape"): extent for axis, extent in size.items()}
-    values[out[0], "out"] = out[1]
+    values.update({(name, "out"): array for name, array in out})
     for name, value in given.items():
         if hasattr(value, "fields"):  # a quantised tensor, in any layout
             for field, array in value.fields.items():
                 values[f"{name}.{field}", "in"] = array
                 values[f"{name}.{field}", "pitch"] = array.shape[-1]
-        else:
+        elif isinstance(value, np.ndarray) or value is None:
             values[name, "in"] = value
+        else:
+            values[name, "scalar"] = value
     return values
+
+
+def completed(kernel: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call gives and what it leaves out: scalars' defaults (words as numbers), None for arrays."""
+    values = {o["name"]: None for o in kernel["operands"] if o.get("optional")}
+    values |= {s["name"]: s["default"] for s in kernel.get("scalars", ())} | dict(given)
+    for scalar in kernel.get("scalars", ()):
+        if isinstance(values[scalar["name"]], str):
+            values[scalar["name"]] = scalar["choices"].index(values[scalar["name"]])
+    return values
+
+
+def names(kernel: Mapping[str, Any], given: Mapping[str, Any], size: Size) -> Size:
+    """What formulas may name: shapes, scalars that are whole numbers, has_<optional operand>."""
+    scalars = {name: int(v) for name, v in given.items() if isinstance(v, (int, float)) and v == int(v)}
+    optional = [o["name"] for o in kernel["operands"] if o.get("optional")]
+    return {**scalars, **{f"has_{name}": int(given[name] is not None) for name in optional}, **size}

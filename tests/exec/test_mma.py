@@ -1,4 +1,4 @@
-"""The host twins of the warp-level matrix instructions and of asynchronous copies do what PTX says of them."""
+"""The host twins of warp-level matrix instructions and asynchronous copies do what PTX says of them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def test_products(program: Program, kind: str, order: int) -> None:
         a, b = (rng.integers(-8, 8, size).astype(dtype) for size in ((16, k), (k, 8)))
         c = rng.integers(-100, 100, (16, 8)).astype(np.float32)
     values = {
-        ("a", "in"): left(a), ("b", "in"): right(b), ("c", "in"): sums(c), ("d", "out"): poisoned((32, 4), c.dtype),
+        ("a", "in"): left(a), ("b", "in"): right(b), ("c", "in"): sums(c),
+        ("d", "out"): poisoned((32, 4), c.dtype),
     }  # fmt: skip
     found = program.run(ENTRIES[kind], values, order)["d", "out"]
     expected = a.astype(np.float64) @ b.astype(np.float64) + c  # small integers: exact in f32
@@ -127,5 +128,5 @@ def test_a_stage_that_is_filled_while_it_is_read_is_found() -> None:
 
 
 def test_a_misaligned_copy_is_found() -> None:
-    with pytest.raises(ExecutionError, match="cp.async: address not aligned"):
+    with pytest.raises(ExecutionError, match=r"cp\.async: address not aligned"):
         pipelined(planted("x + 4 * lane, 16", "x + 4 * lane + 1, 16"))

@@ -49,7 +49,7 @@ def entry_of(fmt: Format, backend: str) -> tuple[str, Entry]:
 def check(program: Program, entry: Entry, fmt: Format, size: tuple[int, int], order: int) -> None:
     d, (n, k) = Descriptor.parse(index.format_record(fmt)), size
     given = checks.check("prepack").operands(d, {"n": n, "k": k}, "i8", {}, np.random.default_rng([n, k]))
-    wanted = checks.expect("prepack", {}, given, "i8").value
+    wanted = checks.expect("prepack", {}, given, "i8").value.reshape(given["y"].fields["units"].shape)
     values: dict[tuple[str, str], Any] = {("n", "shape"): n, ("k", "shape"): k}
     values["y.units", "out"] = poisoned(wanted.shape, np.uint8)
     for field, array in given["w"].fields.items():
@@ -84,4 +84,5 @@ def test_the_check_runs_at_ragged_and_whole_sizes() -> None:
     sizes = [*each.shapes(d), *each.small(d), *each.brief(d)]
     assert {s["k"] % 256 == 0 for s in sizes} == {s["n"] % 16 == 0 for s in sizes} == {True, False}
     given = each.operands(d, sizes[0], "i8", {}, np.random.default_rng(0))
-    assert np.array_equal(each.expect(given, "i8", {}).value, prepack(given["w"]).fields["units"])
+    assert np.array_equal(each.expect(given, "i8", {}).value, prepack(given["w"]).fields["units"].ravel())
+    assert (given["y"].fields["units"] == 255).all()

@@ -137,7 +137,7 @@ def test_quotients_next_to_halfway_are_rounded_once() -> None:
     rng, rows = np.random.default_rng(8), 64
     with Program.build(text, "cuda", list(known.values())) as program:
         for middle in (1 + 1 / 16, 1 + 5 / 16, 1.5 + 1 / 16, 2 + 2 / 16):
-            target = np.longdouble(middle + np.spacing(np.float32(middle)) / 2)
+            target = np.longdouble(middle) + np.longdouble(np.spacing(np.float32(middle))) / 2
             above = rng.integers(1 << 23, 1 << 24, 400_000).astype(np.float32)
             peaks = (6 * above.astype(np.longdouble) * target).astype(np.float32)
             off = peaks.astype(np.longdouble) / (6 * above.astype(np.longdouble)) - target

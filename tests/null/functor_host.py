@@ -28,46 +28,59 @@ CONSTANTS = (
     "bits", "unit_k", "steps", "vectors", "words", "code_bytes", "unit_bytes", "run", "runs", "tensors",
     "exponent", "scaled", "zeroed", "value_zero", "fold_only", "exact",
 )  # fmt: skip
-DRIVER = """
+LANE = """
 #include <utility>
 
+// All steps of one lane of a unit: registers [step][lane][r].
 template <class W, int... Step>
-static void unit_steps(std::integer_sequence<int, Step...>, const uint32_t* words, const uint8_t* sides,
-                       const float* tensor, int lane, uint32_t* decoded, uint32_t* folded) {
+WOOTZ_FN void unit_steps(std::integer_sequence<int, Step...>, const uint32_t* words, const uint8_t* sides,
+                         const float* tensor, int lane, uint32_t* decoded, uint32_t* folded) {
     uint32_t a[4];
-    int at = 0;
-    const auto keep = [&](uint32_t* out) {
+    const auto keep = [&](uint32_t* out, int at) {
         for (int r = 0; r < 4; ++r) { out[(at * 32 + lane) * 4 + r] = a[r]; }
     };
-    ((W::template decode<Step>(words, sides, lane, a), keep(decoded),
-      W::template decode_folded<Step>(words, sides, tensor, lane, a), keep(folded), ++at), ...);
+    ((W::template decode<Step>(words, sides, lane, a), keep(decoded, Step),
+      W::template decode_folded<Step>(words, sides, tensor, lane, a), keep(folded, Step)), ...);
 }
 
 template <class W, int... Level>
-static void tensor_levels(std::integer_sequence<int, Level...>, const void* const* fields, float* tensor) {
+WOOTZ_FN void tensor_levels(std::integer_sequence<int, Level...>, const void* const* fields, float* tensor) {
     ((tensor[Level] = W::template tensor_level<Level>(fields[Level])), ...);
 }
 
+template <class W>
+WOOTZ_FN void one_lane(const uint8_t* unit, const float* tensor, int lane, uint32_t* decoded,
+                       uint32_t* folded) {
+    uint32_t words[W::words];
+    for (int i = 0; i < W::words; ++i) {
+        words[i] = reinterpret_cast<const uint32_t*>(unit)[(32 * (i / 4) + lane) * 4 + i % 4];
+    }
+    unit_steps<W>(std::make_integer_sequence<int, W::steps>(), words, unit + W::code_bytes, tensor, lane,
+                  decoded, folded);
+}
+
+// The scales of row g of a unit, both halves of all runs.
+template <class W>
+WOOTZ_FN void row_scales(const uint8_t* unit, const float* tensor, int g, float* scales) {
+    for (int j = 0; j < W::runs; ++j) {
+        for (int half = 0; half < 2; ++half) {
+            scales[(g * W::runs + j) * 2 + half] = W::scale(unit + W::code_bytes, tensor, g, j, half);
+        }
+    }
+}
+"""
+"""What runs functors, on a host and on a device alike."""
+
+HOST = """
 template <class W>
 static void units(const uint8_t* bytes, int count, const void* const* fields, uint32_t* decoded,
                   uint32_t* folded, float* scales) {
     float tensor[4] = {};
     tensor_levels<W>(std::make_integer_sequence<int, W::tensors>(), fields, tensor);
     for (int i = 0; i < count; ++i, bytes += W::unit_bytes) {
-        for (int lane = 0; lane < 32; ++lane) {
-            uint32_t words[W::words];
-            for (int v = 0; v < W::vectors; ++v) { memcpy(words + 4 * v, bytes + (32 * v + lane) * 16, 16); }
-            unit_steps<W>(std::make_integer_sequence<int, W::steps>(), words, bytes + W::code_bytes, tensor, lane,
-                          decoded, folded);
-        }
-        decoded += W::steps * 128, folded += W::steps * 128;
-        for (int g = 0; g < 8; ++g) {
-            for (int j = 0; j < W::runs; ++j) {
-                for (int half = 0; half < 2; ++half) {
-                    *scales++ = W::scale(bytes + W::code_bytes, tensor, g, j, half);
-                }
-            }
-        }
+        for (int lane = 0; lane < 32; ++lane) { one_lane<W>(bytes, tensor, lane, decoded, folded); }
+        for (int g = 0; g < 8; ++g) { row_scales<W>(bytes, tensor, g, scales); }
+        decoded += W::steps * 128, folded += W::steps * 128, scales += W::runs * 16;
     }
 }
 """
@@ -99,18 +112,18 @@ def source(cases: Mapping[str, tuple[Format, str, Target]]) -> str:
             f" {{ units<{name}>(bytes, count, fields, decoded, folded, scales); }}\n"
             f'extern "C" int constant_{name}(int i) {{ const int all[] = {{{numbers}}}; return all[i]; }}\n'
         )
-    return templates.inline(["fragment.cuh"], texts) + DRIVER + "".join(calls)
+    return templates.inline(["fragment.cuh"], texts) + LANE + HOST + "".join(calls)
 
 
 FLAGS = (
-    "-std=c++17", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-unused-parameter", "-shared",
-    "-fPIC",
+    "-std=c++17", "-O0", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
+    "-Wno-unused-parameter",
 )  # fmt: skip
 
 
 class Functors:
-    """The functors of some cases, in as many shared objects as there are processors, at most 4. edit: a change
-    of the texts before they are compiled."""
+    """The functors of some cases, in as many shared objects as there are processors, at most 4. edit: a
+    change of the texts before they are compiled."""
 
     def __init__(
         self,
@@ -137,21 +150,27 @@ class Functors:
     def constants(self, name: str) -> dict[str, int]:
         return {c: int(self._libraries[name][f"constant_{name}"](i)) for i, c in enumerate(CONSTANTS)}
 
-    def run(self, name: str, packed: PackedTensor) -> Result:
-        """Decode every unit of a matrix."""
+    def raw(self, name: str, packed: PackedTensor) -> tuple[NDArray[Any], ...]:
+        """Registers of every unit, decoded and folded, [unit, step, lane, r, half-word]; scales
+        [unit, g, run, row half]."""
         known = self.constants(name)
         units = np.ascontiguousarray(packed.fields["units"])
-        tiles, across, _ = units.shape
-        count, steps = tiles * across, known["steps"]
-        raw = [np.zeros((count, steps, 32, 4, 2), np.uint16) for _ in range(2)]
+        count = units.shape[0] * units.shape[1]
+        both = [np.zeros((count, known["steps"], 32, 4, 2), np.uint16) for _ in range(2)]
         scales = np.zeros((count, 8, known["runs"], 2), np.float32)
         fields = [np.ascontiguousarray(packed.fields[t]) for t in packed.packing.tensors]
         pointers = (ctypes.c_void_p * max(len(fields), 1))(*(f.ctypes.data for f in fields))
-        arrays: list[Any] = [ctypes.c_void_p(a.ctypes.data) for a in (*raw, scales)]
-        self._libraries[name][f"run_{name}"](ctypes.c_void_p(units.ctypes.data), count, pointers, *arrays)
-        decoded, folded = (_matrix(a, tiles, across) for a in raw)
+        arrays: list[Any] = [ctypes.c_void_p(a.ctypes.data) for a in (*both, scales)]
+        function = self._libraries[name][f"run_{name}"]
+        function(ctypes.c_void_p(units.ctypes.data), count, pointers, *arrays)
+        return (*both, scales)
+
+    def run(self, name: str, packed: PackedTensor) -> Result:
+        """Decode every unit of a matrix."""
+        tiles, across, _ = packed.fields["units"].shape
+        decoded, folded, scales = self.raw(name, packed)
         by_row = scales.reshape(tiles, across, 8, -1, 2).transpose(0, 4, 2, 1, 3).reshape(tiles * 16, -1)
-        return Result(decoded, folded, by_row)
+        return Result(_matrix(decoded, tiles, across), _matrix(folded, tiles, across), by_row)
 
 
 def _matrix(raw: NDArray[np.uint16], tiles: int, across: int) -> NDArray[np.uint16]:

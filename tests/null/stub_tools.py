@@ -49,7 +49,7 @@ EXPORT int gemm_wide_query(const wootz_problem* p, wootz_launch* launch) {
     if (p->shape[2] % 8 != 0) return WOOTZ_STUB_CANNOT;
     if (p->shape[0] == 13) return 77;
     if (make_map(p, scratch.map) != 0) return WOOTZ_STUB_DEVICE;
-    const uint32_t clusters = p->max_active_clusters > 0 ? p->max_active_clusters : 1;
+    const uint32_t clusters = p->max_active_clusters > 0 ? p->max_active_clusters : 3;
     *launch = {sizeof(Params), alignof(Params), uint64_t(p->shape[0]) * 1024, SHARED, {384, 1, 1},
                {CLUSTER, 1, 1}, {CLUSTER * clusters, 1, 1}};
     if (p->shape[0] == 14) launch->params_align = 3;

@@ -4,6 +4,7 @@ needed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from typing import Any
@@ -464,3 +465,52 @@ def test_allocation_like_a_stranger() -> None:
     like = HandMade()
     with pytest.raises(ArgumentError, match=r"cannot make arrays of .*: pass out="):
         arrays.allocate(like, (2,), "f32", arrays.view(like, "x"))
+
+
+# ---- CuPy, as much of it as is looked at
+
+
+class FakeCupy:
+    class ndarray:
+        def __init__(self, shape: Any, dtype: Any) -> None:
+            self.shape, self.dtype = shape, np.dtype(dtype)
+
+    class cuda:
+        class Device(contextlib.nullcontext):  # type: ignore[type-arg]
+            pass
+
+        class Stream:
+            null = "the null stream"
+
+        ExternalStream = staticmethod(lambda stream, device: (stream, device))
+
+    @classmethod
+    def empty(cls, shape: Any, dtype: Any) -> Any:
+        if np.dtype(dtype).kind == "V":
+            raise TypeError("unsupported dtype")
+        return cls.ndarray(shape, dtype)
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy)
+    return FakeCupy.ndarray((3,), np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "u8", "i8", "f16", "i32"])
+def test_allocation_like_cupy(cupy: Any, dtype: str) -> None:
+    """It has no 8-bit floats: their bytes are made, which the kernels take."""
+    where = arrays.view(np.zeros(1), "x")
+    made = arrays.allocate(cupy, (2, 3), dtype, where)
+    wanted = {"e4m3": np.uint8, "e5m2": np.uint8}.get(dtype, DTYPES[dtype])
+    assert (made.shape, made.dtype) == ((2, 3), np.dtype(wanted))
+    with pytest.raises(DtypeError, match="CuPy makes no bfloat16 arrays: pass out="):
+        arrays.allocate(cupy, (2,), "bf16", where)
+
+
+def test_the_stream_that_memory_is_ordered_by(cupy: Any) -> None:
+    assert arrays.on_stream(cupy, 1, 77) == (77, 1)
+    assert arrays.on_stream(cupy, 1, 0) == arrays.on_stream(cupy, 1, 1) == "the null stream"
+    for array, stream in ((cupy, None), (np.zeros(1), 77), (HandMade(), 77)):
+        with arrays.on_stream(array, 0, stream) as nothing:
+            assert nothing is None

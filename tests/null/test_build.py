@@ -517,6 +517,13 @@ def test_a_prebuilt_folder_is_audited(bench: Bench) -> None:
     assert "cubin/copy/sm_80.cubin is not the file that was indexed" in done.stderr
 
 
+def test_a_plan_of_nothing_is_an_error(bench: Bench) -> None:
+    done = bench.run("--kernels", "copy", "--formats", "a4")
+    assert done.returncode == 2
+    assert "nothing to build: no kernel of copy is for a target of cpu, sm_80" in done.stderr
+    assert not bench.out.exists()
+
+
 # --- kernels of device templates: gates and host stubs ---
 
 STUBS = {"TOY_STUBS": toy.STUB}

@@ -167,7 +167,7 @@ def test_the_cases_have_every_way_to_decode() -> None:
     for element, target in CASES:
         ways = [way for way in KINDS if way.kind == element.kind and way.applies(element, target)]
         used.add(KINDS.index(ways[0]))
-    assert used == set(range(len(KINDS)))
+    assert used == {i for i, way in enumerate(KINDS) if way.kind != "wide"}  # see test_natural_places
     assert {(e.kind, e.bits) for e in elements()} >= {
         (k, n) for k in ("int", "codebook") for n in range(1, 9)
     }
@@ -206,6 +206,20 @@ def wide(type: str) -> Function:
     return host.function(f"wide_{type}", build)
 
 
+def natural(type: str) -> Function:
+    """Plain numbers where they lie in an array of theirs, two 16-bit ones a word."""
+
+    def build(b: Builder) -> None:
+        w, y, items = b.buffer("w", "u32"), b.buffer("y", "f32", "out"), b.scalar("items")
+        element = axes.wide(type)
+        places = [tuple(range(at, at + element.bits)) for at in range(0, 32, element.bits)]
+        with b.loop(0, items) as i:
+            for j, value in enumerate(decode(b, element, [b.load(w, i)], places, host.TARGET)):
+                b.store(y, i * len(places) + j, value)
+
+    return host.function(f"natural_{type}", build)
+
+
 def cast(source: str, to: str) -> Function:
     def build(b: Builder) -> None:
         x, y, items = b.buffer("x", source), b.buffer("y", to, "out"), b.scalar("items")
@@ -225,7 +239,8 @@ def has_f16c() -> bool:
 
 @pytest.fixture(scope="module", params=[name for name in FLAGS if name == "baseline" or has_f16c()])
 def casts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> host.Library:
-    functions = [*(cast(*pair) for pair in CASTS), *(wide(t) for t in ("f16", "bf16", "f32"))]
+    types = ("f16", "bf16", "f32")
+    functions = [*(cast(*pair) for pair in CASTS), *map(wide, types), *map(natural, types)]
     return host.Library(tmp_path_factory.mktemp("casts"), functions, *FLAGS[request.param])
 
 
@@ -251,6 +266,16 @@ def test_widening_of_every_pattern(casts: host.Library, source: str, numpy_type:
         np.testing.assert_array_equal(
             bits_of(converted(casts, f"wide_{source}", words, F32, "w")), bits_of(wanted)
         )
+
+
+@pytest.mark.parametrize(
+    ("type", "numpy_type"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16), ("f32", F32)]
+)
+def test_natural_places(casts: host.Library, type: str, numpy_type: Any) -> None:
+    x = np.random.default_rng(3).permutation(PATTERNS).view(numpy_type)
+    y = np.zeros(x.size, F32)
+    casts.run(f"natural_{type}", {"w": x.view(U32), "y": y}, items=x.nbytes // 4)
+    np.testing.assert_array_equal(bits_of(y), bits_of(x.astype(F32)))
 
 
 def dense(numpy_type: Any) -> NDArray[np.float32]:

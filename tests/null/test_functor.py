@@ -39,7 +39,9 @@ Case = tuple[Format, str, Target]
 def to_type(x: NDArray[Any], activations: str) -> NDArray[np.uint16]:
     """Raw 16-bit numbers, rounded once."""
     with np.errstate(all="ignore"):
-        raw: NDArray[np.uint16] = to_bf16(x) if activations == "bf16" else x.astype(np.float16).view(np.uint16)
+        raw: NDArray[np.uint16] = (
+            to_bf16(x) if activations == "bf16" else x.astype(np.float16).view(np.uint16)
+        )
     return raw
 
 
@@ -91,7 +93,9 @@ def decoded_values(q: QuantizedTensor, dtype: Any) -> NDArray[Any]:
 
 def f32_scales(q: QuantizedTensor, run: int) -> NDArray[np.float32]:
     d = q.format
-    s = expand(combine_scales(d, side_entries(q), q.shape, np.float32), scale_block(d), q.shape, 0, q.shape[0])
+    s = expand(
+        combine_scales(d, side_entries(q), q.shape, np.float32), scale_block(d), q.shape, 0, q.shape[0]
+    )
     out: NDArray[np.float32] = s[:, ::run]
     return out
 
@@ -194,23 +198,29 @@ def flags_of(body: dict[str, Any], activations: str) -> tuple[bool, bool]:
     return "fold_only = true" in text, "exact = true" in text
 
 
-@pytest.mark.parametrize(
-    ("body", "f16", "bf16"),
-    [
-        ({"element": "int4", "block": 8, "scale": "f16"}, (True, True), (True, True)),
-        ({"element": "int4", "block": 16, "scale": "f16"}, (False, True), (False, True)),
-        ({"element": "uint8", "block": 32, "scale": "f16", "zero": "uint8"}, (False, True), (False, True)),
-        ({"element": "uint8", "block": 32, "scale": "f16", "zero": "e4m3"}, (False, False), (False, False)),
-        ({"element": "uint4", "block": 32, "scale": "f16", "zero": {"type": "f16", "domain": "code"}}, (False, False), (False, False)),
-        ({"element": "uint4", "block": 32, "scale": "f16", "zero": {"type": "f32", "domain": "code"}}, (True, False), (False, False)),
-        ({"element": {"float": {"exponent": 6, "mantissa": 1}}, "block": 32, "scale": "f16"}, (True, False), (False, True)),
-        ({"element": {"codebook": [0.0, 1.0, 2.0, -3.0]}, "block": 32, "scale": "f16"}, (False, True), (False, True)),
-    ],
-)  # fmt: skip
+FLOAT6 = {"float": {"exponent": 6, "mantissa": 1}}
+FLAGS: list[tuple[Any, Any, tuple[bool, bool], tuple[bool, bool]]] = [
+    ("int4", None, (False, True), (False, True)),
+    ("uint8", "uint8", (False, True), (False, True)),
+    ("uint8", "e4m3", (False, False), (False, False)),
+    ("uint4", {"type": "f16", "domain": "code"}, (False, False), (False, False)),
+    ("uint4", {"type": "f32", "domain": "code"}, (True, False), (False, False)),
+    ("uint4", {"type": "f16", "domain": "value"}, (True, True), (True, True)),
+    (FLOAT6, None, (True, False), (False, True)),
+    ({"codebook": [0.0, 1.0, 2.0, -3.0]}, None, (False, True), (False, True)),
+    ({"codebook": [0.0, 0.1, 2.0, -3.0]}, None, (False, False), (False, False)),
+]
+"""(element, zero point, (fold_only, exact) in f16, the same in bf16)."""
+
+
+@pytest.mark.parametrize(("element", "zero", "f16", "bf16"), FLAGS)
 def test_which_formats_are_exact_and_which_only_fold(
-    body: dict[str, Any], f16: tuple[bool, bool], bf16: tuple[bool, bool]
+    element: Any, zero: Any, f16: tuple[bool, bool], bf16: tuple[bool, bool]
 ) -> None:
+    body = {"element": element, "block": 16, "scale": "f16", **({"zero": zero} if zero else {})}
     assert (flags_of(body, "f16"), flags_of(body, "bf16")) == (f16, bf16)
+    short = {**body, "block": 8}
+    assert flags_of(short, "bf16") == (True, bf16[1])
 
 
 MUTANTS = [
@@ -229,9 +239,7 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize(("name", "activations", "text", "wrong"), MUTANTS)
-def test_a_planted_bug_is_found(
-    name: str, activations: str, text: str, wrong: str, tmp_path: Path
-) -> None:
+def test_a_planted_bug_is_found(name: str, activations: str, text: str, wrong: str, tmp_path: Path) -> None:
     case = {"planted": (shipped()[name], activations, host.TARGET)}
 
     def plant(source: str) -> str:

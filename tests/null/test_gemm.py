@@ -1,4 +1,4 @@
-"""GEMMs without a device: which variant takes which shape, what is refused, what texts say, the references."""
+"""GEMMs without a device: what variant takes what shape, what is refused, what texts say, the references."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 import wootz
 from wootz import modules
 from wootz.errors import ArgumentError, ArtifactError
-from wootz.formulas import compile_formula
+from wootz.formulas import compile_formula, spell
 
 from tests.null import loader_tools as tools
 
@@ -174,6 +174,20 @@ def test_many_binaries_at_once(tmp_path: Path) -> None:
 
 
 # ---- formulas
+
+
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [
+        (7, "7"),
+        ("n", "n"),
+        (["ceildiv", "n", ["mul", "k", 2]], "ceildiv(n, k * 2)"),
+        (["eq", ["mod", "k", 8], 0], "(k % 8) == 0"),
+        (["or", ["eq", "r", 1], ["eq", "r", "m"]], "(r == 1) or (r == m)"),
+    ],
+)
+def test_formulas_are_spelt(formula: Any, text: str) -> None:
+    assert spell(formula) == text
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,9 @@ START = re.compile(r'^(?:extern "C"|kernel void)', re.M)
 
 @pytest.fixture(scope="module")
 def everything() -> list[tuple[plan.Unit, str]]:
-    return [(unit, text_of(unit)) for unit in units()]
+    """What the walk writes; templates are another matter."""
+    made = [(unit, emit.emit(unit.kernel, unit.format, unit.target, unit.dtypes)) for unit in units()]
+    return [(unit, emitted.text) for unit, emitted in made if not emitted.instances]
 
 
 def test_a_file_has_the_helpers_it_uses_and_no_more(everything: list[tuple[plan.Unit, str]]) -> None:
@@ -294,10 +296,9 @@ def test_a_file_has_the_helpers_it_uses_and_no_more(everything: list[tuple[plan.
             called = re.search(rf"\b{name}\b", rest) is not None
             assert (helper in text) == called, f"{unit.key}: {name}"
             used_anywhere.setdefault(dialect.name, set()).update([name] if called else [])
-    for dialect in DIALECTS:  # 8-byte accesses are rare
-        assert set(dialect.helpers) - used_anywhere[dialect.name] <= {"Words2"}, (
-            "helpers that no kernel needs"
-        )
+    rare = {"Words2", "tile_load_left", "tile_load_right", "tile_load_turned"}  # test_matrix_tiles has these
+    for dialect in DIALECTS:
+        assert set(dialect.helpers) - used_anywhere[dialect.name] <= rare, "helpers that no kernel needs"
 
 
 def test_tables_are_what_their_users_mean(everything: list[tuple[plan.Unit, str]]) -> None:
@@ -324,7 +325,7 @@ def test_files_are_plain_text(everything: list[tuple[plan.Unit, str]]) -> None:
 
 
 def digest() -> str:
-    some = [u for u in units() if u.kernel.name != "qgemv"]
+    some = [u for u in units() if u.kernel.name in ("copy", "binary", "dequant")]
     return hashlib.sha256("".join(map(text_of, some)).encode()).hexdigest()
 
 

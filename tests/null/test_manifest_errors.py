@@ -367,6 +367,9 @@ TARGETS = [
     ("x: {backend: cuda, arch: sm_80, capability: [9, 0]}", "(sm_90) disagree"),
     ("x: {backend: cuda, arch: 'sm_80 --x', capability: [8, 0]}", "arch: is 'sm_80 --x', wanted"),
     ("m: {backend: metal, min_os: fourteen}", "min_os: is 'fourteen', wanted"),
+    ("a: {backend: cpu, kernels: [cpoy]}", "kernels[0]: no kernel is named 'cpoy'; did you mean 'copy'?"),
+    ("a: {backend: cpu, kernels: [copy, copy]}", "kernels[1]: 'copy' is listed twice"),
+    ("a: {backend: cpu, kernels: copy}", "kernels: 'copy' is not known here; one of all"),
 ]
 
 
@@ -383,6 +386,10 @@ REST = [
     ("kernels: {a: {dtypes: [f32, f32]}}", "kernels.a.dtypes[1]: 'f32' is listed twice"),
     ("kernels: {a: {dtypes: []}}", "kernels.a.dtypes: has 0 entries"),
     ("kernels: {void: {dtypes: [f32]}}", "kernels.void: the name 'void' is reserved"),
+    (
+        "kernels: {a: {dtypes: [f32], targets: [hots]}}",
+        "kernels.a.targets[0]: no target is named 'hots'; did you mean 'host'?",
+    ),
     (
         "kernels: {a: {dtypes: [f32], formats: [fuor]}}",
         "formats[0]: no format is named 'fuor'; did you mean 'four'?",

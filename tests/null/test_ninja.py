@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gen import ninja, plan, toolchain
+from gen import ninja, plan, state, toolchain
+from gen.cutlass import Headers
+from gen.state import UnitRecord
 from gen.tool import Tool
 from gen.toolchain import Toolchain
 
@@ -53,6 +56,58 @@ def test_writer() -> None:
 )
 def test_pools_are_sized_by_memory(memory: int, jobs: int, expected: dict[str, int]) -> None:
     assert ninja.pool_depths(["cuda", "cpu", "cuda"], jobs, memory) == expected
+
+
+@pytest.mark.parametrize(
+    ("memory", "jobs", "expected"),
+    [
+        (28, 2, {"cuda": 2, "cpu": 2, "stub": 2, "cutlass": 2}),
+        (24, 2, {"cuda": 2, "cpu": 2, "stub": 2, "cutlass": 1}),  # 0.8 * 24 - 4.5 GiB: one of 8
+        (4, 16, {"cuda": 1, "cpu": 1, "stub": 1, "cutlass": 1}),
+        (256, 16, {"cuda": 16, "cpu": 16, "stub": 16, "cutlass": 16}),
+    ],
+)
+def test_large_compiles_get_what_small_ones_leave(memory: int, jobs: int, expected: dict[str, int]) -> None:
+    assert ninja.pool_depths(expected, jobs, memory << 30) == expected
+
+
+def test_each_kind_of_unit_has_its_rule(tmp_path: Path) -> None:
+    unit = _units(tmp_path, targets=("sm_90a",), kernels=("copy",))[0]
+    cutlass = Headers(("/c/include", "/c/tools dir"), "1.2.3")
+    tools = replace(TOOLS, cutlass=cutlass, cuda=("/cuda/include",))
+
+    def record(kind: str, *stub: str) -> dict[str, UnitRecord]:
+        return {unit.key: UnitRecord(unit.key, "", unit.source, "", ("a",), (), kind, *stub)}
+
+    texts = {kind: ninja.render([unit], tools, 2, 24 << 30, (), record(kind)) for kind in state.KINDS}
+    assert "build cubin/copy/sm_90a.cubin: cuda src/copy/sm_90a.cu | .wootz/cuda.tool\n" in texts[state.DSL]
+    assert "build cubin/copy/sm_90a.cubin: lean src/copy/sm_90a.cu | .wootz/cuda.tool\n" in texts[state.LEAN]
+    wanted = "cubin: cutlass src/copy/sm_90a.cu | .wootz/cuda.tool .wootz/cutlass.tool\n"
+    assert wanted in texts[state.CUTLASS]
+    commands = {
+        kind: next(line for line in text.splitlines() if "nvcc" in line) for kind, text in texts.items()
+    }
+    assert [kind for kind, command in commands.items() if "-fmad=false" in command] == [state.DSL]
+    relaxed = [kind for kind, command in commands.items() if "--expt-relaxed-constexpr" in command]
+    assert relaxed == [state.LEAN, state.CUTLASS]
+    headers = "-isystem /c/include -isystem '/c/tools dir'"
+    assert [kind for kind, command in commands.items() if headers in command] == [state.CUTLASS]
+    assert "pool = cuda\n" in texts[state.LEAN]
+    assert "pool cutlass\n  depth = 1\n" in texts[state.CUTLASS]
+
+
+def test_a_stub_is_an_edge_of_the_host_compiler(tmp_path: Path) -> None:
+    unit = _units(tmp_path, targets=("sm_90a",), kernels=("copy",))[0]
+    tools = replace(TOOLS, cutlass=Headers(("/c/include",), "1.2.3"), cuda=("/cuda/include", "/cuda/cccl"))
+    stub = (unit.stub_source, "", unit.stub)
+    record = UnitRecord(unit.key, "", unit.source, "", ("a",), (), state.CUTLASS, *stub)
+    text = ninja.render([unit], tools, 2, 24 << 30, ("cache",), {unit.key: record})
+    tools_of = ".wootz/cpu.tool .wootz/cuda.tool .wootz/cutlass.tool"
+    assert f"build stub/copy/sm_90a.so: stub src/copy/sm_90a.stub.cpp | {tools_of}\n" in text
+    command = next(line for line in text.splitlines() if "-fpermissive" in line)
+    assert command.startswith("  command = rm -f $out && cache /usr/bin/c++ ")
+    assert "-DWOOTZ_NVCC_MAJOR=13 -DWOOTZ_NVCC_MINOR=0 -isystem /c/include -isystem /cuda/include" in command
+    assert "default stub/copy/sm_90a.so $\n  cubin/copy/sm_90a.cubin\n" in text
 
 
 def test_memory_is_known() -> None:

@@ -48,7 +48,8 @@ def made(body: dict[str, Any]) -> Format:
 
 def equal(a: QuantizedTensor, b: QuantizedTensor) -> bool:
     return a.shape == b.shape and all(
-        np.ascontiguousarray(a.fields[f]).tobytes() == np.ascontiguousarray(b.fields[f]).tobytes() for f in a.fields
+        np.ascontiguousarray(a.fields[f]).tobytes() == np.ascontiguousarray(b.fields[f]).tobytes()
+        for f in a.fields
     )
 
 
@@ -64,7 +65,10 @@ def by_hand(fmt: Format, q: QuantizedTensor) -> NDArray[np.uint8]:
                 g, t = divmod(lane, 4)
                 for pair in range(4 * f.steps):
                     s, r = divmod(pair, 4)
-                    row, column = tile * 16 + g + 8 * (r & 1), unit * f.columns + 16 * s + 2 * t + 8 * (r >> 1)
+                    row, column = (
+                        tile * 16 + g + 8 * (r & 1),
+                        unit * f.columns + 16 * s + 2 * t + 8 * (r >> 1),
+                    )
                     for h in range(2):
                         inside = row < n and column + h < k
                         code = int(codes[row, column + h]) if inside else 0
@@ -119,11 +123,15 @@ def test_the_record_of_the_index() -> None:
     }  # fmt: skip
     record = format_record(shipped()["affine4"])["packed"]
     assert "positions" not in record
-    assert [(s["name"], s["bytes"], s["type"]) for s in record["sides"]] == [("scale", 2, "f16"), ("zero", 2, "f16")]
+    assert [(s["name"], s["bytes"], s["type"]) for s in record["sides"]] == [
+        ("scale", 2, "f16"),
+        ("zero", 2, "f16"),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("block", "run"), [(1, 1), (5, 1), (20, 4), (24, 8), (33, 1), (96, 32), (100, 4), (512, 256), ("row", 256)]
+    ("block", "run"),
+    [(1, 1), (5, 1), (20, 4), (24, 8), (33, 1), (96, 32), (100, 4), (512, 256), ("row", 256)],
 )
 def test_runs_of_odd_blocks(block: Any, run: int) -> None:
     assert fragment(made({"element": "int4", "block": block, "scale": "f16"})).run == run
@@ -132,8 +140,8 @@ def test_runs_of_odd_blocks(block: Any, run: int) -> None:
 # ------------------------------------------------------------ round trips
 HAND = {
     "three bits, two-dimensional blocks": {"element": "int3", "block": [3, 20], "scale": "f32"},
-    "seven bits, rows": {"element": "uint7", "block": "row", "scale": "bf16", "zero": {"type": "f32", "domain": "value"}},
-    "five bits, narrow sides": {"element": "int5", "block": 5, "scale": {"type": "uint3", "scale": "f16"}, "zero": "uint5"},
+    "seven bits, rows": {"element": "uint7", "block": "row", "scale": "bf16", "zero": "f32"},
+    "five bits, narrow sides": {"element": "int5", "block": 5, "scale": {"type": "uint3"}, "zero": "uint5"},
     "bits in an order of their own": {"element": "e2m1", "block": 16, "scale": "e4m3"},
     "eight bits, inside": {"element": "int8", "block": 32, "scale": "f16", "storage": ["scale", "codes"]},
 }  # fmt: skip
@@ -174,8 +182,12 @@ def _format(raw: dict[str, Any]) -> Format:
     def element(e: dict[str, Any]) -> axes.Element:
         return axes.Element(e["kind"], e["bits"], type=e.get("type", ""))
 
-    scales = tuple(axes.Scale(element(s["element"]), axes.Block(*s["block"]), s["rule"], s["op"]) for s in raw["scales"])
-    zero = raw["zero"] and axes.Zero(element(raw["zero"]["element"]), raw["zero"]["domain"], raw["zero"]["stored"])
+    scales = tuple(
+        axes.Scale(element(s["element"]), axes.Block(*s["block"]), s["rule"], s["op"]) for s in raw["scales"]
+    )
+    zero = raw["zero"] and axes.Zero(
+        element(raw["zero"]["element"]), raw["zero"]["domain"], raw["zero"]["stored"]
+    )
     nothing: Any = None
     return axes.Format(raw["name"], element(raw["element"]), axes.Block(*raw["block"]), scales, zero, nothing)
 

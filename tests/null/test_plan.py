@@ -135,6 +135,41 @@ def test_fit(capability: tuple[int, int], suffix: str, device: tuple[int, int], 
     assert plan.fit(Target("t", "cuda", capability=capability, suffix=suffix), device) == expected
 
 
+KERNELS = """
+  copy: {dtypes: [f16, f32], targets: [cpu, sm_90a]}
+  dequant: {dtypes: [f16], formats: all}
+"""
+LISTED = (
+    toy.TARGETS.replace("[8, 0],", "[8, 0], kernels: [copy],").rstrip()
+    + "\n  sm_89: {backend: cuda, capability: [8, 9], kernels: [dequant], features: [f16]}\n"
+)
+
+
+def test_kernels_and_targets_that_do_not_list_each_other_are_not_planned(tmp_path: Path) -> None:
+    manifest = plan.load(toy.manifest(tmp_path / "m.yaml", {"a4": 32}, LISTED, kernels=KERNELS))
+    found = {unit.key for unit in plan.units(manifest, plan.select(manifest, plan.Request()))}
+    assert found == {
+        "copy/-/cpu", "copy/-/sm_90a", "dequant/a4/cpu", "dequant/a4/sm_89", "dequant/a4/sm_90a",
+        "dequant/a4/metal3.1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ((8, 9), ("cpu", "sm_80", "sm_89")),  # some kernels' best, and what has the others
+        ((8, 6), ("cpu", "sm_80")),
+        ((9, 0), ("cpu", "sm_90a")),
+    ],
+)
+def test_native_takes_a_target_of_some_kernels_and_one_of_all(
+    tmp_path: Path, device: tuple[int, int], expected: tuple[str, ...]
+) -> None:
+    targets = LISTED.replace("[8, 0], kernels: [copy],", "[8, 0],")
+    manifest = plan.load(toy.manifest(tmp_path / "m.yaml", {"a4": 32}, targets))
+    assert plan.select(manifest, plan.Request(profile="native"), lambda: (device,)).targets == expected
+
+
 def test_names_of_a_unit() -> None:
     cuda = Target("sm_90a", "cuda", extension="cubin")
     cpu = Target("cpu", "cpu", isa=("x86-64-v3", "baseline"), extension="so")
@@ -147,6 +182,8 @@ def test_names_of_a_unit() -> None:
         ("x86-64-v3", "cpu/copy/cpu.x86-64-v3.so"),
         ("baseline", "cpu/copy/cpu.baseline.so"),
     )
+    assert name.stub_source("qgemv", "mxfp4", cuda) == "src/qgemv/mxfp4/sm_90a.stub.cpp"
+    assert name.stub("gemm", None, cuda) == "stub/gemm/sm_90a.so"
     assert name.symbol("qgemv", {}, "mxfp4", "f32", "m2") == "wootz_qgemv_mxfp4_f32_m2"
 
 

@@ -1,4 +1,4 @@
-"""The prepack kernel on the CPU: byte for byte what wootz.prepack makes, for every format, known and unseen."""
+"""The prepack kernel on the CPU: every byte is what wootz.prepack makes, for known and unseen formats."""
 
 from __future__ import annotations
 

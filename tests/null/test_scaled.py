@@ -115,7 +115,9 @@ def test_mixed_pairs_widen_the_weights() -> None:
     name = next(n for n in TILED if (s := tiles.scaling(MANIFEST.formats[n])).bits == 4 and s.scale == "e8m0")
     for target in TARGETS:
         for element in ("e4m3", "e5m2"):
-            for v in variants("scaled_gemm", MANIFEST.formats[name], target, "bf16", activations=element):
+            for v in variants(
+                "scaled_gemm_mixed", MANIFEST.formats[name], target, "bf16", activations=element
+            ):
                 assert f"Operand<cutlass::mx_float8_t<cutlass::float_{element}_t>, Row, 16>" in v.text
                 assert "Operand<cutlass::mx_float4_t<cutlass::float_e2m1_t>, Column, 128>" in v.text
                 assert v.gate in ("utcqmma+utccp", "qmma_sf")
@@ -123,9 +125,8 @@ def test_mixed_pairs_widen_the_weights() -> None:
 
 def test_a_unit_of_all_kinds_is_one_text() -> None:
     name = next(n for n in TILED if tiles.scaling(MANIFEST.formats[n]).scale == "e8m0")
-    spec = replace(
-        MANIFEST.kernels["copy"], name="scaled_gemm", options={"activations": ("same", "e4m3", "e5m2")}
-    )
+    options = {"activations": ("e4m3", "e5m2")}
+    spec = replace(MANIFEST.kernels["copy"], name="scaled_gemm_mixed", options=options)
     emitted = emit.emit(spec, MANIFEST.formats[name], TARGETS[0], ("bf16", "f32"))
     symbols = [e.symbol for e in emitted.entries]
     assert len(set(symbols)) == len(symbols)
@@ -167,7 +168,7 @@ def as_the_hardware_reads(t: TiledTensor) -> NDArray[np.float64]:
     return out * float(t.fields["scale1"][0, 0]) if of.globally else out
 
 
-@pytest.mark.parametrize("chosen", ["same", "e4m3", "e5m2"])
+@pytest.mark.parametrize("chosen", ["", "e4m3", "e5m2"])
 @pytest.mark.parametrize("name", TILED)
 def test_the_reference_is_what_the_bytes_mean(name: str, chosen: str) -> None:
     fmt = MANIFEST.formats[name]
@@ -175,7 +176,8 @@ def test_the_reference_is_what_the_bytes_mean(name: str, chosen: str) -> None:
         with pytest.raises(FormatError, match="no activations"):
             tiles.activations(fmt, chosen)
         return
-    check, options = checks.check("scaled_gemm"), {"activations": chosen}
+    check = checks.check("scaled_gemm_mixed" if chosen else "scaled_gemm")
+    options = {"activations": chosen} if chosen else {}
     size = check.brief(Descriptor.parse(fmt))[0]
     given = check.operands(Descriptor.parse(fmt), size, "f32", options, np.random.default_rng(2))
     expected = check.expect(given, "f32", options)
@@ -186,7 +188,7 @@ def test_the_reference_is_what_the_bytes_mean(name: str, chosen: str) -> None:
     assert np.allclose(value, expected.value, rtol=1e-12, atol=1e-12)
     assert (np.abs(value - expected.value) <= expected.bound).all()
     assert np.median(expected.bound) < 1e-4 * np.median(np.abs(expected.value)), "would hide a wrong scale"
-    if chosen != "same":
+    if chosen:
         assert tiles.scaling(given["x"].format).element == chosen
 
 

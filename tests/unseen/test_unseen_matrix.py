@@ -1,5 +1,5 @@
-"""The formats of test_unseen_formats.py go through qmm_packed too: packed, and multiplied by emitted CUDA text
-that is executed on the CPU. Several formats share a text, which saves compiling the template for each.
+"""The formats of test_unseen_formats.py go through qmm_packed too: packed, and multiplied by emitted CUDA
+text that is executed on the CPU. Several formats share a text, which saves compiling the template for each.
 """
 
 from __future__ import annotations

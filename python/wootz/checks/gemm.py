@@ -34,8 +34,8 @@ def shapes(format: Descriptor | None) -> list[dict[str, int]]:
 
 
 def small(format: Descriptor | None) -> list[dict[str, int]]:
-    sizes = ((1, 9, 8), (5, 3, 7), (17, 130, 80), (65, 136, 152), (130, 257, 96), (131, 264, 208))
-    return [{"m": m, "n": n, "k": k, "sms": sms} for m, n, k in sizes for sms in (1, 1000)]
+    sizes = ((9, 24, 32, 9), (5, 3, 7, 9), (65, 17, 152, 999), (130, 257, 96, 1), (131, 40, 208, 999))
+    return [{"m": m, "n": n, "k": k, "sms": sms} for m, n, k, sms in sizes]
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..formats import Descriptor
-from ..formats.packed import Packing, prepack
+from ..formats.packed import PackedTensor, Packing, prepack
 from ..formats.sample import random_tensor
 from ..reference import Expected
 from ._data import block_rows, columns, needed
@@ -38,10 +38,14 @@ def operands(
     options: Mapping[str, str],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    return {"w": random_tensor(needed(format, "prepack"), (size["n"], size["k"]), rng, specials=True)}
+    w = random_tensor(needed(format, "prepack"), (size["n"], size["k"]), rng, specials=True)
+    packing = Packing.of(w.format)
+    blank = {"units": np.full(packing.units(w.shape), 255, np.uint8)}
+    blank |= {name: w.fields[name] for name in packing.tensors}
+    return {"w": w, "y": PackedTensor(w.format, w.shape, blank)}
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
-    """The bytes of y.units, as numbers."""
-    units = prepack(operands["w"]).fields["units"].astype(np.float64)
+    """The bytes of y.units, as numbers in one row."""
+    units = np.ravel(prepack(operands["w"]).fields["units"]).astype(np.float64)
     return Expected(units, np.zeros_like(units))

@@ -2,7 +2,8 @@
 
 As qgemv, and weights may be rounded once to the type of 16-bit activations, as matrix instructions take
 them. Those roundings, u |w x| each (half a step of the least subnormal near zero, u tiny |x|), are
-independent of the signs of x: their sum is within 6 times the root of the sum of their squares.
+independent of the signs of x: their sum is within 6 times the root of the sum of their squares. Weights past
+the range of that type are infinite there, so none are drawn.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import Descriptor, decode_exact
+from ..formats import Descriptor, decode_exact, quantize
 from ..formats.sample import random_tensor
-from ..reference import DTYPES, Expected, bound, to_double
+from ..reference import DTYPES, Expected, bound, round_to, to_double
 from ._data import activations, block_rows, columns, needed
 from .qgemv import roundings
 
@@ -24,8 +25,8 @@ ROWS = (0, 1, 3, 16, 17, 64, 127, 128, 1000)
 
 def shapes(format: Descriptor | None) -> list[dict[str, int]]:
     format = needed(format, "qmm")
-    ks = [*columns(format), 200, 40]
-    ns = [5, 1, 67, block_rows(format) + 2, 17, 64, 33, 129, 70]
+    ks = [*columns(format), 1000, 200]
+    ns = [5, 1, 67, block_rows(format) + 2, 1030, 260, 200, 131, 70]
     return [{"m": m, "n": n, "k": k} for m, n, k in zip(ROWS, ns, ks, strict=True)]
 
 
@@ -44,7 +45,11 @@ def operands(
     options: Mapping[str, str],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    w = random_tensor(needed(format, "qmm"), (size["n"], size["k"]), rng, specials=False)
+    shape = (size["n"], size["k"])
+    w = random_tensor(needed(format, "qmm"), shape, rng, specials=False)
+    with np.errstate(over="ignore"):
+        if not np.isfinite(to_double(round_to(decode_exact(w), dtype), dtype)).all():
+            w = quantize(rng.standard_normal(shape).astype(np.float32), w.format)
     return {"x": activations((size["m"], size["k"]), dtype, rng), "w": w}
 
 

@@ -1,4 +1,4 @@
-"""scaled_gemm: y[m, n] = alpha * sum over k of x[m, k] * w[n, k], both operands quantised and tiled.
+"""scaled_gemm and scaled_gemm_mixed: y[m, n] = alpha * sum over k of x[m, k] * w[n, k], both tiled.
 
 The value is float64 over the numbers that the codes and scales of both stand for; see _scaled for the bound.
 """
@@ -42,8 +42,7 @@ def operands(
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     format = needed(format, "scaled_gemm")
-    chosen = options.get("activations", "same")
-    left = format if chosen == "same" else activations(format, chosen)
+    left = activations(format, options["activations"]) if "activations" in options else format
     return {
         "x": _scaled.quantised(left, size["m"], size["k"], rng),
         "w": _scaled.weights(format, size["n"], size["k"], rng),

@@ -36,7 +36,7 @@ _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 @dataclass(frozen=True)
 class Side:
-    """Scales or zero points inside a unit, [g][run][row half]: entries of `bytes` bytes from byte `offset`."""
+    """Scales or zero points inside a unit, [g][run][row half]: `bytes` an entry, from byte `offset`."""
 
     name: str
     bytes: int
@@ -49,9 +49,10 @@ class Packing:
     """The packed layout of a format, from the index: units of 16 rows x `unit_k` columns, ordered
     [ceil(N / 16)][ceil(K / unit_k)].
 
-    Lane l of a unit (g = l / 4, t = l % 4) holds pairs of codes, low and high half-word: pair 4 * s + r is row
-    g + 8 * (r & 1), columns 16 * s + 2 * t + 8 * (r >> 1) and the next. `positions`: the bits of the codes of
-    16 pairs in the stream of the low half-words. Word 4 * i + c of lane l is at byte (32 * i + l) * 16 + 4 * c.
+    Lane l of a unit (g = l / 4, t = l % 4) holds pairs of codes, low and high half-word: pair 4 * s + r is
+    row g + 8 * (r & 1), columns 16 * s + 2 * t + 8 * (r >> 1) and the next. `positions`: the bits of the
+    codes of 16 pairs in the stream of the low half-words. Word 4 * i + c of lane l is at byte
+    (32 * i + l) * 16 + 4 * c.
     `sides` follow; scales do not change within `run` columns. `tensors`: scale levels that stay arrays.
     """
 
@@ -80,7 +81,9 @@ class Packing:
     @cached_property
     def moves(self) -> tuple[Move, ...]:
         """From the 32 codes of 16 pairs to the bytes of their words."""
-        both = [[p // 16 * 32 + p % 16 + 16 * half for p in place] for place in self.positions for half in (0, 1)]
+        both = [
+            [p // 16 * 32 + p % 16 + 16 * half for p in place] for place in self.positions for half in (0, 1)
+        ]
         return plan_moves(both)
 
     def units(self, shape: tuple[int, int]) -> tuple[int, int, int]:
@@ -132,7 +135,8 @@ def _check(p: Packing, format: Descriptor, where: str) -> None:
     taken = sorted(i for place in p.positions for i in place)
     if len(p.positions) != PERIOD or taken != list(range(PERIOD * bits)):
         raise FormatError(
-            f"{where}.positions: wanted {PERIOD} lists of {bits} bits, each bit from 0 to {PERIOD * bits - 1} once"
+            f"{where}.positions: wanted {PERIOD} lists of {bits} bits, "
+            f"each bit from 0 to {PERIOD * bits - 1} once"
         )
     known = {name: (element, block) for name, element, block in format.side_fields}
     if sorted([*(s.name for s in p.sides), *p.tensors]) != sorted(known):
@@ -267,7 +271,8 @@ def _pack_codes(p: Packing, codes: NDArray[np.uint8], out: NDArray[np.uint8]) ->
     tiles, across, _ = out.shape
     whole = np.zeros((tiles * ROWS, across * p.unit_k), dtype=np.uint8)
     whole[: codes.shape[0], : codes.shape[1]] = codes
-    # tile, row half, g, unit, step, k half, t, low or high -> tile, unit, lane (g, t), pair (step, k half, row half)
+    # tile, row half, g, unit, step, k half, t, low or high
+    # -> tile, unit, lane (g, t), pair (step, k half, row half), low or high
     parts = whole.reshape(tiles, 2, 8, across, p.unit_k // 16, 2, 4, 2)
     pairs = parts.transpose(0, 3, 2, 6, 4, 5, 1, 7).reshape(-1, 2 * PERIOD)
     packed = np.zeros((pairs.shape[0], 4 * p.bits), dtype=np.uint8)
@@ -279,7 +284,7 @@ def _pack_codes(p: Packing, codes: NDArray[np.uint8], out: NDArray[np.uint8]) ->
 def _pack_side(
     p: Packing, q: QuantizedTensor, side: Side, entries: NDArray[Any], first: int, out: NDArray[np.uint8]
 ) -> None:
-    """Entries by block into the units of some tiles: the block of each row and run, the last ones repeated."""
+    """Entries by block into the units of some tiles: the block's of each row and run, the last repeated."""
     tiles, across, _ = out.shape
     rows, columns = _blocks(p, q, side, first, tiles, across)
     stored = np.ascontiguousarray(entries).view(_UNSIGNED[side.bytes])[rows][:, columns]

@@ -13,9 +13,9 @@ from .plan import Arg, Entry, evaluate
 from .runner import Buffer, Runner, RunnerDied, request
 
 Array = npt.NDArray[Any]
-Values = Mapping[tuple[str, str], Union[Array, int, float]]
-"""(argument name, role) -> array or number; ("sms", "shape") and the like may stand for names in formulas
-only.
+Values = Mapping[tuple[str, str], Union[Array, int, float, None]]
+"""(argument name, role) -> array or number, or None for a null pointer; ("sms", "shape") and the like may
+stand for names in formulas only. A workspace has no value: it is made.
 """
 
 ORDERS = (0, 1, 2)
@@ -28,7 +28,7 @@ _MAX_THREADS = 1024
 
 class ExecutionError(Exception):
     """A launch went wrong. kind: address, undefined, thread, memory, lanes, timeout or crash
-    (runner.KINDS).
+    (runner.KINDS), or workspace.
     """
 
     def __init__(self, kind: str, symbol: str, report: str) -> None:
@@ -66,7 +66,7 @@ class Program:
     def run(
         self, entry: Entry, values: Values, order: int = 0, seconds: int = 60
     ) -> dict[tuple[str, str], Array]:
-        """Launch an entry on its own grid; returns what is in the arrays of role "out" afterwards.
+        """Launch an entry on its own grid; returns what arrays of role "out" or "workspace" hold after it.
 
         Arrays are copied, so `values` is left alone. An argument without a value is a KeyError, a grid or
         block that no device takes a ValueError, anything that goes wrong in the kernel an ExecutionError.
@@ -78,7 +78,8 @@ class Program:
         }
         grid = [evaluate(formula, shape) for formula in entry.grid]
         _check_launch(entry, grid)
-        outputs = {(a.name, a.role): values[a.name, a.role] for a in entry.args if a.role == "out"}
+        values = {**values, **_workspace(entry, shape)}
+        outputs = {(a.name, a.role): values[a.name, a.role] for a in entry.outputs}
         arrays = {key: array for key, array in outputs.items() if isinstance(array, np.ndarray)}
         if 0 in grid:
             return {key: array.copy() for key, array in arrays.items()}
@@ -89,9 +90,14 @@ class Program:
         except RunnerDied as died:
             raise ExecutionError(died.kind, entry.symbol, str(died)) from None
         pairs = zip(arrays.items(), contents)
-        return {
+        found = {
             key: np.frombuffer(data, array.dtype).reshape(array.shape).copy() for (key, array), data in pairs
         }
+        if entry.zeroed and any(a.any() for (_, role), a in found.items() if role == "workspace"):
+            raise ExecutionError(
+                "workspace", entry.symbol, "the workspace is not zero again after the launch"
+            )
+        return found
 
     def close(self) -> None:
         self._runner.close()
@@ -113,9 +119,18 @@ def _check_launch(entry: Entry, grid: Sequence[int]) -> None:
         raise ValueError(f"{entry.symbol}: grid {tuple(grid)} is outside {_MAX_GRID}")
 
 
-def _buffer(arg: Arg, value: Array | int | float) -> Buffer:
+def _workspace(entry: Entry, shape: Mapping[str, int]) -> dict[tuple[str, str], Array]:
+    """The workspace of a launch: zero where that is promised, else anything."""
+    size = max(16, evaluate(entry.workspace, shape)) if entry.workspace else 16
+    made = np.zeros(size, np.uint8) if entry.zeroed else poisoned((size,), np.uint8)
+    return {(a.name, a.role): made for a in entry.args if a.role == "workspace"}
+
+
+def _buffer(arg: Arg, value: Array | int | float | None) -> Buffer:
     if arg.type == "ptr":
+        if value is None:
+            return Buffer(arg.name, False, None)
         if not isinstance(value, np.ndarray):
             raise TypeError(f"argument {arg.name} ({arg.role}): an array is needed, got {value!r}")
-        return Buffer(arg.name, arg.role == "out", np.ascontiguousarray(value).tobytes())
+        return Buffer(arg.name, arg.role in ("out", "workspace"), np.ascontiguousarray(value).tobytes())
     return Buffer(f"{arg.name} ({arg.role})", False, np.array(value, _SCALARS[arg.type]).tobytes())

@@ -12,7 +12,7 @@ Formula = Union[int, str, Sequence[object]]
 
 @dataclass(frozen=True)
 class Arg:
-    """A kernel argument. type: ptr | u32 | u64 | f32; role: in | out | shape | pitch."""
+    """A kernel argument. type: ptr | u32 | u64 | f32; role: in | out | shape | pitch | scalar | workspace."""
 
     name: str
     type: str
@@ -21,20 +21,31 @@ class Arg:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry point: its symbol, its arguments in order, how it is launched, and when it may be."""
+    """An entry point: its symbol, its arguments in order, how it is launched, and when it may be. workspace:
+    bytes; zeroed: they are zero before a launch, and have to be after it."""
 
     symbol: str
     args: tuple[Arg, ...]
     block: tuple[int, int, int]
     grid: tuple[Formula, Formula, Formula]
     when: tuple[Formula, ...] = ()
+    workspace: Formula = 0
+    zeroed: bool = False
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Entry:
         """An entry as the index holds it."""
         args = tuple(Arg(*arg) for arg in record["args"])
         x, y, z = record["block"]
-        return cls(record["symbol"], args, (x, y, z), tuple(record["grid"]), tuple(record["when"]))
+        return cls(
+            record["symbol"], args, (x, y, z), tuple(record["grid"]), tuple(record["when"]),
+            record.get("workspace", 0), record.get("zeroed", False),
+        )  # fmt: skip
+
+    @property
+    def outputs(self) -> list[Arg]:
+        """The arrays that a launch may write to."""
+        return [a for a in self.args if a.role in ("out", "workspace")]
 
 
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
@@ -75,7 +86,7 @@ def kinds_of(entry: Entry) -> list[str]:
     kinds = []
     for arg in entry.args:
         if arg.type == "ptr":
-            kinds.append("Output" if arg.role == "out" else "Input")
+            kinds.append("Output" if arg in entry.outputs else "Input")
         else:
             kinds.append({"u32": "U32", "u64": "U64", "f32": "F32"}[arg.type])
     return kinds

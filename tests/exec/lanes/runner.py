@@ -18,7 +18,7 @@ from pathlib import Path
 
 from . import build, tools
 
-_REQUEST, _REPLY = 0x514E414C, 0x524E414C
+_REQUEST, _REPLY, _NULL = 0x514E414C, 0x524E414C, 2
 _GRACE = 15.0  # seconds beyond a launch's own limit until a process that does not answer is killed
 
 _OPTIONS = {
@@ -52,11 +52,11 @@ class RunnerDied(Exception):
 
 @dataclass(frozen=True)
 class Buffer:
-    """Device memory of one argument, scalars included."""
+    """Device memory of one argument, scalars included. data None: a null pointer."""
 
     name: str
     writable: bool
-    data: bytes
+    data: bytes | None
 
 
 def _string(text: str) -> bytes:
@@ -73,7 +73,8 @@ def request(
     parts += [struct.pack("<QQ", offset, size) for offset, size in arrays]
     parts.append(struct.pack("<I", len(buffers)))
     for buffer in buffers:
-        parts += [_string(buffer.name), struct.pack("<IQ", buffer.writable, len(buffer.data)), buffer.data]
+        data, kind = (b"", _NULL) if buffer.data is None else (buffer.data, int(buffer.writable))
+        parts += [_string(buffer.name), struct.pack("<IQ", kind, len(data)), data]
     return b"".join(parts)
 
 

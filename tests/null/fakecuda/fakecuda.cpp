@@ -38,7 +38,8 @@ struct State {
     int devices = 1, major = 9, minor = 0, version = 13000;
     int retained[16] = {};
     int modules = 0;
-    int clusters = 128;  // blocks in clusters that run at once
+    int clusters = 128;     // blocks in clusters that run at once
+    int static_shared = 0;  // bytes that kernels declare
 };
 
 State& state() {
@@ -145,6 +146,7 @@ void fake_device(int count, int major, int minor, int version) {
     s.devices = count, s.major = major, s.minor = minor, s.version = version;
 }
 void fake_clusters(int blocks) { state().clusters = blocks; }
+void fake_static_shared(int bytes) { state().static_shared = bytes; }
 const char* fake_log() { return state().log.c_str(); }
 void fake_clear() { state().log.clear(), state().failures.clear(); }
 int fake_depth() { return static_cast<int>(contexts.size()); }
@@ -239,6 +241,10 @@ int cuModuleGetFunction(FakeFunction** function, FakeModule* module, const char*
     if (found == module->functions.end()) return kNotFound;
     *function = &found->second;
     return 0;
+}
+int cuFuncGetAttribute(int* value, int attribute, FakeFunction*) {
+    *value = attribute == 1 ? state().static_shared : 0;
+    return enter_in_context("cuFuncGetAttribute");
 }
 int cuFuncSetAttribute(FakeFunction*, int attribute, int value) {
     return enter_in_context("cuFuncSetAttribute", std::to_string(attribute) + "=" + std::to_string(value));

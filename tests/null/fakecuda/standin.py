@@ -43,6 +43,9 @@ class Driver:
     def clusters(self, blocks: int) -> None:
         self.library.fake_clusters(blocks)
 
+    def static_shared(self, bytes: int) -> None:
+        self.library.fake_static_shared(bytes)
+
     def own(self, array: np.ndarray[Any, Any], device: int) -> None:
         self.library.fake_own(array.ctypes.data, max(array.nbytes, 1), device)
 

@@ -114,7 +114,9 @@ def stub_passes() -> None:
     kernel(x, w, out=y, alpha=2, activation=1)
     alpha = int(np.array([2], F32).view(np.uint32)[0])
     assert launches(driver)[0].endswith(f"args={place(x)},{place(w)},0,{place(y)},4,24,20,{alpha},1")
-    with raises(errors.ArgumentError, "gemm/-/f16 has no variant for m=4, k=20, n=24", "has_bias=0"):
+    with raises(
+        errors.ArgumentError, "gemm/-/f16 has no variant for m=4, k=20, n=24", "has_bias=0", "what its stub"
+    ):
         tools.kernel([tools.WIDE], tools.stub())(x, w, out=y)
 
 
@@ -231,7 +233,7 @@ def stub_and_the_device() -> None:
     tools.kernel([tools.WIDE], tools.stub(CLUSTER=1, SHARED=1024))(x, w, out=y)
     assert not driver.log("cuOccupancy")
     assert not driver.log("cuFuncSetAttribute")
-    assert launches(driver)[0].startswith("cuLaunchKernel gemm_wide device=0 grid=1,1,1"), launches(driver)
+    assert launches(driver)[0].startswith("cuLaunchKernel gemm_wide device=0 grid=3,1,1"), launches(driver)
     tools.kernel([{**tools.WIDE, "pdl": True}], tools.stub(CLUSTER=16))(x, w, out=y)
     assert "cuFuncSetAttribute 14=1" in driver.log("cuFuncSetAttribute")
     assert (
@@ -297,6 +299,23 @@ def shared_by_formula() -> None:
     x, w, y = operands(k=256)
     with raises(errors.DeviceError, "gemm_any needs 262144 bytes of shared memory", "has 232448"):
         kernel(x, w, out=y)
+
+
+@scenario
+def shared_in_all() -> None:
+    """What the code declares itself counts towards what needs no asking, and towards what the device has."""
+    driver, (x, w, y) = Driver(), operands()
+    driver.static_shared(1024)
+    for dynamic, asked in ((47 * 1024, []), (48 * 1024, ["cuFuncSetAttribute 8=49152"])):
+        driver.clear()
+        tools.kernel([{**tools.ANY, "shared": dynamic}])(x, w, out=y)
+        assert driver.log("cuFuncSetAttribute") == asked
+    with raises(errors.DeviceError, "gemm_wide needs 233472 bytes of shared memory", "has 232448"):
+        tools.kernel([tools.WIDE], tools.stub(SHARED=232448))(x, w, out=y)
+    driver.static_shared(64 * 1024)
+    driver.clear()
+    tools.kernel([{**tools.ANY, "shared": 16}])(x, w, out=y)
+    assert driver.log("cuFuncSetAttribute") == ["cuFuncSetAttribute 8=16"]
 
 
 MAP = {

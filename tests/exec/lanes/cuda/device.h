@@ -26,9 +26,6 @@
 #undef __shared__
 #define __shared__ static
 
-// What functions of templates are declared with: members of a struct too, so it cannot say `static`.
-#define WOOTZ_FN inline
-
 #define threadIdx (lanes::to_uint3(lanes_thread_position()))
 #define blockIdx (lanes::to_uint3(lanes_group_position()))
 #define blockDim (lanes::to_uint3(lanes_group_size()))

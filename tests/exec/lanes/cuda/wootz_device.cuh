@@ -24,10 +24,10 @@ inline void multiply(LanesMatrixKind kind, Sum (&d)[4], const uint32_t (&a)[4], 
 
 }  // namespace lanes
 
-#define LANES_MMA(name, Sum, kind)                                                                     \
-    inline void name(Sum(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2], const Sum(&c)[4],       \
-                     int line = __builtin_LINE()) {                                                    \
-        lanes::multiply<Sum>(kind, d, a, b, c, line);                                                  \
+#define LANES_MMA(name, Sum, kind)                                                                 \
+    inline void name(Sum(&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const Sum(&c)[4], \
+                     int line = __builtin_LINE()) {                                                \
+        lanes::multiply<Sum>(kind, d, a, b, c, line);                                              \
     }
 LANES_MMA(mma_m16n8k16_f16_f32, float, LANES_F16)
 LANES_MMA(mma_m16n8k16_bf16_f32, float, LANES_BF16)
@@ -68,8 +68,8 @@ inline void ldmatrix_x4_trans(uint32_t (&result)[4], const void* row, int line =
 namespace lanes {
 
 // An asynchronous copy may write at any moment until it is waited for. Here its destination becomes all ones
-// (NaN) when it starts and gets the data when its group is waited for: a wait that is missing, or a buffer that
-// is filled while it is still read, shows in the result and to the thread sanitizer.
+// (NaN) when it starts and gets the data when its group is waited for: a wait that is missing, or a buffer
+// that is filled while it is still read, shows in the result and to the thread sanitizer.
 struct AsyncCopy {
     void* to;
     const void* from;

@@ -16,8 +16,8 @@ struct Operands {
     uint32_t b[2];
 };
 
-// The value of a float of few bits. specials: whether the highest exponent means infinities and NaNs; without,
-// only all ones of exponent and mantissa is a NaN.
+// The value of a float of few bits. specials: whether the highest exponent means infinities and NaNs;
+// without, only all ones of exponent and mantissa is a NaN.
 float value_of(unsigned bits, int exponent_bits, int mantissa_bits, bool specials) {
     const unsigned mantissa = bits & ((1u << mantissa_bits) - 1), top = (1u << exponent_bits) - 1;
     const unsigned exponent = bits >> mantissa_bits & top;
@@ -77,8 +77,7 @@ template <class Value, unsigned E>
 void multiply(int kind, const void* slots, unsigned lane, const void* c, void* d) {
     const Operands* lanes[LANES_WIDTH];
     for (unsigned i = 0; i < LANES_WIDTH; ++i) {
-        lanes[i] =
-            reinterpret_cast<const Operands*>(static_cast<const char*>(slots) + LANES_SLOT_BYTES * i);
+        lanes[i] = reinterpret_cast<const Operands*>(static_cast<const char*>(slots) + LANES_SLOT_BYTES * i);
     }
     const unsigned g = lane / 4, t = lane % 4;
     Value rows[2][8 * E], columns[2][8 * E], sums[4];

@@ -3,7 +3,8 @@
 // A launch comes in on stdin and its result goes out on stdout, both binary and little-endian:
 //   request: u32 kRequest, string symbol, u32 grid[3], u32 block[3], u32 order, u32 seconds,
 //            u32 count, {u64 offset in the library, u64 size} * count    (group memory)
-//            u32 count, {string name, u32 writable, u64 size, bytes} * count   (buffers, scalars included)
+//            u32 count, {string name, u32 writable, u64 size, bytes} * count   (buffers, scalars included;
+//                                                                              writable 2: a null pointer)
 //   reply:   u32 kReply, u64 {threads, switches, barriers, collectives}, the bytes of each writable buffer
 // with string = u32 length, bytes. Whatever goes wrong in a launch ends the process with a message on stderr;
 // addresses in it are "LIBRARY+0xoffset", for a symboliser.
@@ -25,7 +26,7 @@
 
 namespace {
 
-constexpr uint32_t kRequest = 0x514e414c, kReply = 0x524e414c;
+constexpr uint32_t kRequest = 0x514e414c, kReply = 0x524e414c, kNull = 2;
 constexpr int kBadRequest = 87;
 
 std::vector<std::unique_ptr<lanes::Buffer>> buffers;
@@ -164,9 +165,13 @@ std::vector<void*> take_buffers() {
     buffers.clear();
     for (void*& address : addresses) {
         const std::string name = take_string();
-        const bool writable = take<uint32_t>() != 0;
+        const uint32_t kind = take<uint32_t>();
         const uint64_t size = take<uint64_t>();
-        buffers.push_back(std::make_unique<lanes::Buffer>(name, writable, take_bytes(size)));
+        if (kind == kNull) {
+            address = nullptr;
+            continue;
+        }
+        buffers.push_back(std::make_unique<lanes::Buffer>(name, kind != 0, take_bytes(size)));
         address = buffers.back()->data();
     }
     return addresses;
@@ -226,6 +231,7 @@ LANES_UNDEFINED(type_mismatch, "misaligned or null pointer")
 LANES_UNDEFINED(alignment_assumption, "misaligned pointer")
 LANES_UNDEFINED(out_of_bounds, "index outside an array")
 LANES_UNDEFINED(pointer_overflow, "pointer arithmetic overflows")
+LANES_UNDEFINED(float_cast_overflow, "float out of the range of the integer type that it becomes")
 LANES_UNDEFINED(shift_out_of_bounds, "shift by at least the width, or of a negative number")
 LANES_UNDEFINED(divrem_overflow, "division by zero or overflowing division")
 LANES_UNDEFINED(add_overflow, "signed addition overflows")
