@@ -14,10 +14,10 @@
 #endif
 #endif
 #ifdef __CUDACC__
-#define WOOTZ_TABLE static __device__ const
+#define WOOTZ_TABLE [[maybe_unused]] static __device__ const
 #define WOOTZ_UNROLL _Pragma("unroll")
 #else
-#define WOOTZ_TABLE static const
+#define WOOTZ_TABLE [[maybe_unused]] static const
 #define WOOTZ_UNROLL
 #endif
 

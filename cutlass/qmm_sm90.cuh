@@ -4,8 +4,7 @@
 // (one) into rings of shared memory; 2 * Groups warpgroups decode and multiply, each group every Groups-th
 // unit; the groups' sums are added last.
 //
-// Scales are multiplied into the decoded weights, in x's type: a scale is rounded to it, and then each
-// weight.
+// Scales are multiplied into the decoded weights, in x's type: a scale is rounded to it, then each weight.
 #pragma once
 #include <limits.h>
 
@@ -29,8 +28,7 @@ struct Tile {
                          w_slots = WSlots_;
     static constexpr int batch = Batch_, rows = 128, chunk = Columns_ < 64 ? Columns_ : 64;
     static constexpr int consumers = 256 * Groups_, threads = consumers + 128;
-    // setmaxnreg: together no more than the launch allocated (384 threads x 168, 640 x 96), or the block
-    // hangs.
+    // Together no more than the launch allocated (384 threads x 168, 640 x 96), or the block hangs.
     static constexpr int consumer_registers = Groups_ == 1 ? 232 : 112;
     static constexpr int producer_registers = Groups_ == 1 ? 40 : 32;
     static constexpr int weight_warps = 3;
@@ -192,9 +190,8 @@ WOOTZ_FN constexpr float power_of_2(int exponent) {
     return value;
 }
 
-// What a lane keeps of a unit: its words, and packed pairs of scales (rows g and g + 8) of some runs. The
-// four lanes of a row share the conversion of many: each does every fourth, and hands them round when they
-// are used.
+// What a lane keeps of a unit: its words, and packed pairs of scales (rows g and g + 8) of some runs. Of many
+// runs each of a row's four lanes converts every fourth; the pairs are handed round when they are used.
 template <class Weight>
 struct Lane {
     using Type = typename Weight::Type;
@@ -219,7 +216,7 @@ struct Lane {
         if constexpr (scales) {
             unroll<Weight::runs / sharers>([&](auto i) {
                 const int run = i.value * sharers + (sharers > 1 ? lane % sharers : 0);
-                const float rest = power_of_2(Weight::exponent - Weight::power);
+                constexpr float rest = power_of_2(Weight::exponent - Weight::power);
                 pairs[i.value] = Type::round(Weight::level(sides, tensors, lane >> 2, run, 0) * rest,
                                              Weight::level(sides, tensors, lane >> 2, run, 1) * rest);
             });
@@ -241,7 +238,8 @@ struct Lane {
         } else {
             Weight::template decode<Step>(words, sides, lane, a);
             if constexpr (Weight::power != 0) {
-                const uint32_t power = Type::round(power_of_2(Weight::power), power_of_2(Weight::power));
+                constexpr float factor = power_of_2(Weight::power);
+                const uint32_t power = Type::round(factor, factor);
 #pragma unroll
                 for (int r = 0; r < 4; r++) a[r] = Type::mul2(a[r], power);
             }
@@ -259,8 +257,7 @@ struct Lane {
     }
 };
 
-// Stores a warpgroup's 64 rows x Columns tokens, transposed through shared memory, 16 bytes a thread where n
-// allows.
+// Stores a warpgroup's 64 rows x Columns tokens, turned in shared memory, 16 bytes a thread where n allows.
 template <class Type, class Shape>
 WOOTZ_FN void store_tile(const Problem& p, const float (&sums)[Shape::columns / 2], uint8_t* staged,
                          uint32_t row, uint32_t token, int half) {
@@ -298,8 +295,7 @@ WOOTZ_FN void store_tile(const Problem& p, const float (&sums)[Shape::columns / 
     }
 }
 
-// Adds the second group's sums to the first's, through shared memory. True for the group that holds the
-// result.
+// Adds the second group's sums to the first's, through shared memory. True for the group that has the result.
 template <class Shape>
 WOOTZ_FN bool add_groups(float (&sums)[Shape::columns / 2], float4* partial, int group, int half,
                          bool first) {
@@ -403,6 +399,7 @@ WOOTZ_FN void consume(const Problem& p, uint8_t* shared) {
     const uint8_t* units = shared + Plan::w + (half * 4 + warp) * Weight::unit_bytes;
     const uint32_t base = shared_address(shared);
 
+    static_assert(Weight::tensors <= 2, "no room for so many fields");
     float tensors[Weight::tensors ? Weight::tensors : 1];
     unroll<Weight::tensors>(
         [&](auto i) { tensors[i.value] = Weight::template tensor_level<i.value>(p.tensors[i.value]); });

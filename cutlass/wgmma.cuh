@@ -37,27 +37,12 @@ WOOTZ_FN void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-WOOTZ_FN bool barrier_passed(uint32_t barrier, uint32_t parity) {
-    uint32_t done;
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-    return done;
-}
-
 WOOTZ_FN void barrier_wait(uint32_t barrier, uint32_t parity) {
-#ifdef WARPGROUP_WAIT_LIMIT
-    for (uint32_t tries = 0; !barrier_passed(barrier, parity); tries++)
-        if (tries > WARPGROUP_WAIT_LIMIT) __trap();
-#else
     asm volatile(
         "{\n.reg .pred p;\nAGAIN%=:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra AGAIN%=;\n}" ::
             "r"(barrier),
         "r"(parity)
         : "memory");
-#endif
 }
 
 template <int Threads>

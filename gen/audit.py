@@ -11,20 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from . import elf, metallib
-from .provenance import normalise_mode
+from .provenance import normalise_mode, write_bytes
 from .target import Target
 
 _PATIENCE = 60  # seconds that a stub may take to answer
 
 
 def problem(path: Path, target: Target, symbols: Iterable[str]) -> str | None:
-    """What is wrong with an artifact: None, or a phrase that follows its name. Its file mode is put right."""
+    """What is wrong with an artifact: None, or a phrase that follows its name. Its file mode is put right,
+    and its bytes are made those of every other folder."""
     return _look(path, _CHECKS[target.extension], target, symbols)
 
 
 def _look(path: Path, check: Check, target: Target, symbols: Iterable[str]) -> str | None:
     try:
         data = path.read_bytes()
+        if check is _cubin and (same := elf.without_path(data)) != data:
+            write_bytes(path, data := same)
         normalise_mode(path)
     except FileNotFoundError:
         return "was not made (its compiler reported success)"

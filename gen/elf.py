@@ -145,8 +145,17 @@ def cubin_number(elf: Elf) -> int:
     return elf.flags >> 8 & 0xFFFF if elf.abi_version >= 8 else elf.flags & 0xFF
 
 
-# What a cubin says about its kernels: records of format, attribute and 16 bits; those of format 4 have a value
-# of so many bytes behind them.
+_OF_A_PATH = re.compile(rb"(_INTERNAL_|_GLOBAL__N__)[0-9a-f]{8}(?=_[0-9]+_)")
+
+
+def without_path(data: bytes) -> bytes:
+    """A cubin without what its folder did to it: names of internal variables hold a hash of the source's
+    path."""
+    return _OF_A_PATH.sub(rb"\g<1>00000000", data)
+
+
+# What a cubin says about its kernels: records of format, attribute and 16 bits; those of format 4 have a
+# value of so many bytes behind them.
 
 _ATTRIBUTE = struct.Struct("<BBH")
 _SIZED, _FRAME_SIZE, _PARAMETER = 4, 0x11, 0x17

@@ -51,6 +51,20 @@ def write_lines(path: Path, parts: Iterable[str]) -> bool:
         raise BuildError(f"{path}: cannot write: {error.strerror or error}; {_ADVICE}") from error
 
 
+def write_bytes(path: Path, data: bytes) -> None:
+    """Make `path` hold `data`. BuildError names the file and the cause."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            temporary.write_bytes(data)
+            _replace(temporary, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+    except OSError as error:
+        raise BuildError(f"{path}: cannot write: {error.strerror or error}; {_ADVICE}") from error
+
+
 def _replace(temporary: Path, path: Path) -> bool:
     if path.is_file() and filecmp.cmp(temporary, path, shallow=False):
         return False

@@ -22,6 +22,9 @@ COLUMNS = 16, 32, 64, 128, 256
 WIDE = 128
 """Columns of a tile that any number of rows of x is worth."""
 
+SUITS: tuple[Formula, ...] = (["eq", ["mod", "k", 8], 0], ["lt", ["max", "m", "k"], 2**31 - 256])
+"""Shapes whose x can be read by tensor maps: whole 16 bytes a row, and coordinates of 31 bits."""
+
 CHUNK = 64
 """Columns of x in 128 bytes, the width of the swizzle."""
 
@@ -110,7 +113,7 @@ def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
             _arguments(layout),
             tile.threads,
             ("sms", 1, 1),
-            (["eq", ["mod", "k", 8], 0], *([] if last else [["le", "m", tile.columns]])),
+            (*SUITS, *([] if last else [_suited(tile)])),
             shared=tile.shared(layout),
             maps=_maps(tile, dtype),
             workspace=_workspace(tile, layout),
@@ -119,6 +122,16 @@ def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
             gate="hgmma+utmaldg",
             preamble=preamble,
         )
+
+
+def _suited(tile: Rings) -> Formula:
+    """Whether the tile is the best of those as wide or wider: one of 128 columns also where blocks are enough
+    for twice as many tiles."""
+    fits: Formula = ["le", "m", tile.columns]
+    if tile.columns != WIDE:
+        return fits
+    tiles: Formula = ["mul", ["ceildiv", "n", ROWS], ["ceildiv", "m", WIDE]]
+    return ["or", fits, ["and", ["le", "m", 2 * WIDE], ["le", tiles, "sms"]]]
 
 
 def _maps(tile: Rings, dtype: str) -> tuple[TensorMap, ...]:

@@ -187,4 +187,5 @@ FAMILY = Family(
     ),
     types=types,
     accepts=accepts,
+    lattice=lambda fmt, dtype, target, options: warp_gemm.lattice(),
 )

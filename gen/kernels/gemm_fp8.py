@@ -81,4 +81,5 @@ FAMILY = Family(
     needs=frozenset({"mma_fp8", "cp_async"}),
     types=types,
     accepts=accepts,
+    lattice=lambda fmt, dtype, target, options: warp_gemm.lattice(),
 )

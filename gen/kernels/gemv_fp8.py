@@ -12,7 +12,8 @@ from ..family import Family, Operand, Variant
 from ..layout import Part, Plane, place
 from ..packed import Array, Steps
 from ..target import Target
-from ._gemv import MOST_ROWS, Coded, Gemv, Operands
+from ._activations import Coded
+from ._gemv import MOST_ROWS, Gemv, Operands
 
 RUN = 128
 

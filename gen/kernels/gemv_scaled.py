@@ -11,7 +11,8 @@ from ..dsl import Builder
 from ..family import Family, Operand, Variant
 from ..packed import Packed, Steps, require
 from ..target import Target
-from ._gemv import MOST_ROWS, Coded, Gemv, Operands
+from ._activations import Coded
+from ._gemv import MOST_ROWS, Gemv, Operands
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:

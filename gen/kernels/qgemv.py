@@ -9,7 +9,8 @@ from ..dsl import Builder
 from ..family import Family, Operand, Variant
 from ..packed import Packed, Steps, require
 from ..target import Target
-from ._gemv import MOST_ROWS, Gemv, Operands, Plain
+from ._activations import Plain
+from ._gemv import MOST_ROWS, Gemv, Operands
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:

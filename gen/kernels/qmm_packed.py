@@ -21,8 +21,8 @@ from . import _qmm_sm90
 ACTIVATIONS = {"f16": "HalfActivation", "bf16": "BfloatActivation"}
 """Dtype -> the template's struct."""
 
-WORDS = 16
-"""Most words of codes a lane holds while two blocks share a multiprocessor's registers."""
+WORDS = 12
+"""A lane that holds fewer words of codes leaves registers to one more block."""
 
 ALIGNED = ["eq", ["mod", "k", 8], 0]
 """Rows of x begin at multiples of 16 bytes."""
@@ -33,7 +33,7 @@ class Tile:
     """One variant of the warp template (cutlass/qmm_sm80.cuh). A block has rows x depth x tokens warps, each
     with `row_tiles` of 16 rows of w and `token_tiles` of 8 rows of x; a unit along k goes to one depth. most:
     rows of x that it is for, 0 = any; chunk: columns of a stage; narrow: rows of x may lie anywhere; direct:
-    scales are not staged; element: bytes of x's."""
+    scales are not staged; element: bytes of x's; paired: every other tile of rows is of a second matrix."""
 
     name: str
     most: int
@@ -48,6 +48,7 @@ class Tile:
     narrow: bool = False
     direct: bool = False
     element: int = 2
+    paired: bool = False
 
     @property
     def threads(self) -> int:
@@ -55,13 +56,16 @@ class Tile:
 
     @property
     def block(self) -> tuple[int, int]:
-        """Rows of w and of x that a block takes."""
-        return 16 * self.rows * self.row_tiles, 8 * self.tokens * self.token_tiles
+        """Rows of w (of each) and of x that a block takes."""
+        return 16 * self.rows * self.row_tiles // (1 + self.paired), 8 * self.tokens * self.token_tiles
 
     def resident(self, layout: Fragment) -> int:
-        """Blocks of a multiprocessor that registers are to be left for: 128 a thread, or all."""
-        many = self.token_tiles > (2 if self.element == 1 else 4)
-        return 1 if many and (self.element == 1 or layout.words > WORDS) else max(1, 512 // self.threads)
+        """Blocks of a multiprocessor that registers are to be left for: 128 a thread, or more of them."""
+        many = self.token_tiles * self.row_tiles > (2 if self.element == 1 else 4)
+        full = max(1, 512 // self.threads)
+        if many and (self.element == 1 or self.paired or layout.words >= WORDS):
+            return 1
+        return max(1, full - (layout.words >= WORDS))
 
     def shared(self, layout: Fragment) -> int:
         """Bytes of group memory, as the template counts them."""
@@ -70,15 +74,16 @@ class Tile:
         slots = (self.stages - 2 + chunks) // chunks + 1
         sides = 0 if self.direct else layout.unit_bytes - layout.code_bytes
         staged = self.stages * self.element * tokens * self.depth * self.chunk
-        staged += slots * self.depth * (rows // 16) * sides
-        sums = (self.depth - 1) * rows * tokens * 4
+        tiles = self.rows * self.row_tiles
+        staged += slots * self.depth * tiles * sides
+        sums = (self.depth - 1) * 16 * tiles * tokens * 4
         return max(staged, sums, 2 * tokens * (rows + 8))
 
     def struct(self, weight: str, activation: str, output: str) -> str:
         """The template's type."""
         warps, tiles = (self.rows, self.depth, self.tokens), (self.row_tiles, self.token_tiles)
         sizes = (*warps, *tiles, self.chunk, self.stages)
-        flags = (str(flag).lower() for flag in (self.fold, self.narrow, self.direct))
+        flags = (str(flag).lower() for flag in (self.fold, self.narrow, self.direct, self.paired))
         return f"QmmTile<{', '.join([weight, activation, output, *map(str, sizes), *flags])}>"
 
     def text(
@@ -145,9 +150,11 @@ def warp_variants(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]
 
 
 def warpgroup_variants(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
-    """Entries of the template for wgmma, and of the other for rows of x that TMA cannot read."""
-    yield from _qmm_sm90.instances(fmt, dtype, target)
-    yield from (i for i in warp_variants(fmt, dtype, target) if i.suffix == "odd")
+    """Entries of the template for wgmma, and of the other for rows of x that TMA cannot read; all of the
+    other for formats that do not suit the first."""
+    mine = tuple(_qmm_sm90.instances(fmt, dtype, target))
+    yield from mine
+    yield from (i for i in warp_variants(fmt, dtype, target) if not mine or i.suffix == "odd")
 
 
 def _arguments(layout: Fragment) -> tuple[Arg, ...]:

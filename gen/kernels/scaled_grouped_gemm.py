@@ -21,7 +21,7 @@ from . import _scaled
 from ._scaled import Scaling
 
 HEADER, THREADS = "scaled_grouped.cuh", 128
-SIZES = ("m", "groups", "n", "k")
+SIZES = ("m", "experts", "n", "k")
 ALPHA = Arg("alpha", "f32", "scalar")
 
 
@@ -33,7 +33,7 @@ SETUP = """
 extern "C" __global__ void __launch_bounds__({threads}) {symbol}_groups({parameters})
 {{
     const uint32_t g = blockIdx.x * blockDim.x + threadIdx.x;
-    if (g < groups) {{
+    if (g < experts) {{
         const wootz::GroupInputs in{{{values}}};
         wootz::describe_group<wootz::of_{symbol}::Gemm>(in, workspace, int(g));
     }}
@@ -60,7 +60,7 @@ def setup(of: Scaling) -> tuple[Launch, str]:
         threads=THREADS, symbol=SYMBOL, parameters=", ".join(parameters), values=", ".join([*values, "alpha"])
     )
     args = (*_arrays(of), *_sizes(), ALPHA, Arg("workspace", "ptr", "workspace"))
-    return Launch("groups", args, THREADS, (["ceildiv", "groups", THREADS], 1, 1)), text
+    return Launch("groups", args, THREADS, (["ceildiv", "experts", THREADS], 1, 1)), text
 
 
 def _arrays(of: Scaling) -> tuple[Arg, ...]:
@@ -98,13 +98,13 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
 FAMILY = Family(
     (
         Operand("x", "tiled", ("m", "k")),
-        Operand("w", "tiled", ("groups", "n", "k")),
-        Operand("counts", "array", ("groups",), "i32"),
-        Operand("offsets", "array", ("groups",), "i32"),
+        Operand("w", "tiled", ("experts", "n", "k")),
+        Operand("counts", "array", ("experts",), "i32"),
+        Operand("offsets", "array", ("experts",), "i32"),
     ),
     Operand("y", "array", ("m", "n")),
     variants,
-    limits=_scaled.LIMITS | {"groups": (1, 1 << 16)},
+    limits=_scaled.LIMITS | {"experts": (1, 1 << 16)},
     needs=frozenset({"block_scale"}),
     scalars=(Scalar("alpha", "f32", 1.0),),
     accepts=accepts,

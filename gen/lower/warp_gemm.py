@@ -7,6 +7,7 @@ from typing import Union
 
 from ..family import Arg, Formula, Instance
 from ..target import Target
+from ..tiles import Cost, Lattice, Point
 
 HEADERS = ("gemm_mma.cuh", "gemm_values.cuh")
 
@@ -68,6 +69,35 @@ chip multiplies them as 16-bit ones."""
 
 LOW = Tile((2, 4), (2, 4), 128, 3)
 """The same, for loads that need registers too."""
+
+
+def lattice() -> Lattice:
+    """Every tile that the template can be asked for."""
+    axes = {
+        "warps m": (2, 1, 4),
+        "warps n": (4, 2, 1),
+        "tiles m": (4, 2, 1),
+        "tiles n": (8, 4, 2),
+        "depth": (64, 128),
+        "stages": (4, 3, 2),
+    }
+    return Lattice(axes, _cost)
+
+
+def _cost(point: Point) -> Cost | str:
+    tile = Tile(
+        (point["warps m"], point["warps n"]),
+        (point["tiles m"], point["tiles n"]),
+        point["depth"],
+        point["stages"],
+    )
+    pieces = tile.depth // 16
+    if tile.rows * pieces % tile.threads or tile.columns * pieces % tile.threads:
+        return f"{tile.threads} threads cannot share {tile.rows} + {tile.columns} rows of {pieces} pieces"
+    if 64 * tile.warps[0] * (tile.columns + 8) > tile.shared:
+        return "its shared memory is too small for the sums on their way out"
+    sums, fragments = 4 * tile.tiles[0] * tile.tiles[1], 4 * tile.tiles[0] + 2 * tile.tiles[1]
+    return Cost(tile.threads, sums + 2 * fragments + 40, tile.shared)
 
 
 def fits(tile: Tile, target: Target) -> bool:

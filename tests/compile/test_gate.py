@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gen import elf, gate, nvcc
+from gen import audit, elf, gate, nvcc
+from gen.target import Target
 from gen.tool import Tool, ToolchainError
 
 SOURCE = """
@@ -111,6 +112,28 @@ def test_a_disassembler_that_fails_is_quoted(
     found = gate.problem(cubins["good"], [{"symbol": "multiply", "gate": "hmma"}], Tool((str(script),), ""))
     assert found is not None
     assert "status 3): cannot read it" in found
+
+
+INTERNAL = """
+#include <cuda/std/tuple>
+namespace { __device__ int hidden[4]; }
+extern "C" __global__ void first(int* p, int i) { p[0] = hidden[i]; hidden[i] = 2; }
+"""
+
+
+def test_a_cubin_does_not_depend_on_its_folder(cubins: dict[str, Path], tmp_path: Path) -> None:
+    target, found = Target("t", "cuda", "sm_80", capability=(8, 0), extension="cubin"), []
+    for folder in (tmp_path / "a", tmp_path / "b b" / "c"):
+        folder.mkdir(parents=True)
+        (folder / "k.cu").write_text(INTERNAL)
+        command = [str(nvcc.nvcc_candidates()[0]), "-cubin", "-arch=sm_80", "-o", "k.cubin", "k.cu"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        before = (folder / "k.cubin").read_bytes()
+        assert audit.problem(folder / "k.cubin", target, ["first"]) is None
+        found.append((before, (folder / "k.cubin").read_bytes()))
+    assert found[0][0] != found[1][0]  # the compiler puts a hash of the path into names
+    assert found[0][1] == found[1][1]
+    assert audit.problem(cubins["good"], target, ["plain"]) is None
 
 
 @pytest.mark.parametrize("size", [0, 64, 500, 2000])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gen import ninja, plan, toolchain
 from gen.family import Instance, family
@@ -247,14 +248,16 @@ def test_matrix_instructions(tmp_path: Path) -> None:
         "gemm_fp8": {"dtypes": ["e4m3"], "options": {"out": ["f32"]}, "targets": [scaled]},
         "gemm_fp8_block": {"dtypes": ["e4m3"], "options": {"out": ["bf16"]}, "targets": [scaled, wide]},
     }
-    text = (ROOT / "kernels.yaml").read_text()
-    targets = text[: text.index("\nformats:")].replace("kernels: []", "kernels: all")
-    rows = "\n".join(f"  {name}: {json.dumps(row)}" for name, row in kernels.items())
-    manifest = f"{targets}\n\nformats: {{}}\n\nkernels:\n{rows}\n\nprofiles:\n  default: {{}}\n\nskips: []\n"
-    (tmp_path / "kernels.yaml").write_text(manifest)
+    targets = yaml.safe_load((ROOT / "kernels.yaml").read_text())["targets"]
+    chosen = {
+        name: {k: v for k, v in targets[name].items() if k != "kernels"} for name in (plain, scaled, wide)
+    }
+    manifest = {"version": 1, "targets": chosen, "formats": {}, "kernels": kernels, "skips": []}
+    manifest["profiles"] = {"default": {}}
+    (tmp_path / "kernels.yaml").write_text(json.dumps(manifest))
     out = tmp_path / "out"
     command = [sys.executable, "-m", "gen", "build", "--manifest", str(tmp_path / "kernels.yaml"), "--json"]
-    command += ["--out", str(out), "--targets", *dict.fromkeys((plain, scaled, wide))]
+    command += ["--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     index = json.loads((out / "index.json").read_text())

@@ -23,6 +23,8 @@ from wootz.reference import Comparison
 
 from gen import emission, emit, index, plan
 from gen.axes import Format
+from gen.family import family
+from gen.fragment import STEP, fragment
 from gen.lower.templates import uses_cutlass
 from gen.manifest import Manifest
 
@@ -110,10 +112,14 @@ def executable(unit: plan.Unit) -> bool:
     return not any(e.get("maps") or e.get("stub") for e in entries) and not uses_cutlass(whole)
 
 
-def packing(fmt: Format | None) -> tuple[Any, ...]:
+def packing(subject: Subject) -> tuple[Any, ...]:
     """What decides how a text finds the bits of a tensor; formats that share it are loaded alike."""
+    fmt = subject.format
     if fmt is None:
         return ()
+    if all(o.kind != "quantised" for o in family(subject.kernel).operands):
+        packed = fragment(fmt)
+        return (packed.columns, packed.run < STEP, fmt.zero is not None)
     layout = fmt.layout
     sides = tuple(
         (f.bits if f.bits % 8 else 0, f.block is not None and f.block[0] != 1) for f in layout.fields[1:]
@@ -125,7 +131,7 @@ def sample(everything: Sequence[Subject]) -> list[Subject]:
     """A part that has every kernel with every packing on every backend: what the sanitizers run over."""
     chosen: dict[tuple[Any, ...], Subject] = {}
     for subject in everything:
-        chosen.setdefault((subject.kernel, packing(subject.format), subject.backend), subject)
+        chosen.setdefault((subject.kernel, packing(subject), subject.backend), subject)
     return list(chosen.values())
 
 

@@ -37,9 +37,7 @@ def test_the_sample_has_every_kernel_and_every_packing() -> None:
         mine, whole = ([s for s in some if s.backend == backend] for some in (SAMPLE, EVERYTHING))
         assert {s.kernel for s in mine} == {s.kernel for s in whole} != set()
         for kernel in {s.kernel for s in whole}:
-            packings = [
-                {cells.packing(s.format) for s in some if s.kernel == kernel} for some in (mine, whole)
-            ]
+            packings = [{cells.packing(s) for s in some if s.kernel == kernel} for some in (mine, whole)]
             assert packings[0] == packings[1]
 
 

@@ -130,3 +130,36 @@ def test_a_stage_that_is_filled_while_it_is_read_is_found() -> None:
 def test_a_misaligned_copy_is_found() -> None:
     with pytest.raises(ExecutionError, match=r"cp\.async: address not aligned"):
         pipelined(planted("x + 4 * lane, 16", "x + 4 * lane + 1, 16"))
+
+
+# What entries may be given besides arrays and sizes.
+GIVEN = """
+#include <cstdint>
+extern "C" __global__ void given(const float* a, const float* b, float* y, uint32_t* room, float scale)
+{
+    room[0] += 1;
+    y[0] = scale * (b ? a[0] * b[0] : a[0]) + static_cast<float>(room[0]);
+    room[0] = $LEFT;
+}
+"""
+ROOM = Entry(
+    "given",
+    (
+        Arg("a", "ptr", "in"), Arg("b", "ptr", "in"), Arg("y", "ptr", "out"), Arg("room", "ptr", "workspace"),
+        Arg("scale", "f32", "scalar"),
+    ),
+    (1, 1, 1), (1, 1, 1), (), ("mul", "n", 4), True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("b", "expected"), [(None, 11.0), (3.0, 31.0)])
+def test_null_pointers_scalars_and_a_zeroed_workspace(b: float | None, expected: float) -> None:
+    values = {
+        ("a", "in"): np.float32([5.0]), ("b", "in"): None if b is None else np.float32([b]),
+        ("y", "out"): poisoned((1,), np.float32), ("scale", "scalar"): 2.0, ("n", "shape"): 8,
+    }  # fmt: skip
+    with Program.build(GIVEN.replace("$LEFT", "0"), "cuda", [ROOM]) as program:
+        assert program.run(ROOM, values)["y", "out"].tolist() == [expected]
+    with Program.build(GIVEN.replace("$LEFT", "7"), "cuda", [ROOM]) as program:
+        with pytest.raises(ExecutionError, match="the workspace is not zero again"):
+            program.run(ROOM, values)

@@ -28,12 +28,13 @@ def repository() -> Any:
 
 @cache
 def formats() -> dict[str, Format]:
-    """One format of every natural layout, width, and kind of sides."""
+    """One format of every kind of natural storage, of sides and of packed codes; test_cells.py has all."""
     found: dict[Any, Format] = {}
     for fmt in repository().formats.values():
         layout = fmt.layout
         sides = tuple((s.bytes, s.element.bits % 8, s.block.rows != 1) for s in fragment(fmt).sides)
-        found.setdefault((layout.positions, layout.inline, layout.load, sides), fmt)
+        inside = tuple((i.bit % 32, layout.unit_bytes % 4) for i in layout.inline)
+        found.setdefault((layout.load, inside, sides, fragment(fmt).plain), fmt)
     return {fmt.name: fmt for fmt in found.values()}
 
 

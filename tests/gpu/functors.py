@@ -3,9 +3,9 @@
     python tests/gpu/functors.py OUT [ARCH]      # here; needs nvcc (ARCH: what it is told, default sm_90a)
     OUT/functors OUT/data.bin                    # on the machine with the GPU; needs nothing else
 
-The program has all functors; the data file holds packed units; what their twins make of them, compiled by g++
-and checked by tests/null/test_functor.py, is in the program as checksums. It prints each case that differs, how
-many there were, and exits with 1 if any differed.
+The program has all functors; the data file holds packed units; what their twins make of them, compiled by
+g++ and checked by tests/null/test_functor.py, is in the program as checksums. It prints each case that
+differs, how many there were, and exits with 1 if any differed.
 """
 
 from __future__ import annotations
@@ -169,9 +169,8 @@ def build(out: Path, arch: str) -> None:
         wanted = [checksum(decoded, infinity), checksum(folded, infinity), checksum(scales, 0x7F800000)]
         first, second = (*placed.offsets[1:], 0, 0)[:2]
         sums = ", ".join(f"{w}ull" for w in wanted)
-        calls.append(
-            f'    check("{name}", right<{name}>(data, {placed.offsets[0]}, 8, {first}, {second}, {infinity}, {{{sums}}}));\n'
-        )
+        given = f"data, {placed.offsets[0]}, 8, {first}, {second}, {infinity}, {{{sums}}}"
+        calls.append(f'    check("{name}", right<{name}>({given}));\n')
     out.mkdir(parents=True, exist_ok=True)
     main = MAIN.replace("$SIZE", str(len(data))).replace("$CALLS", "".join(calls))
     source = out / "functors.cu"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -122,8 +121,7 @@ FLAGS = (
 
 
 class Functors:
-    """The functors of some cases, in as many shared objects as there are processors, at most 4. edit: a
-    change of the texts before they are compiled."""
+    """The functors of some cases in one shared object. edit: a change of the text before it is compiled."""
 
     def __init__(
         self,
@@ -131,24 +129,16 @@ class Functors:
         cases: Mapping[str, tuple[Format, str, Target]],
         edit: Callable[[str], str] = lambda text: text,
     ) -> None:
-        self._libraries: dict[str, ctypes.CDLL] = {}
-        count = min(os.cpu_count() or 1, 4, len(cases))
-        parts = [list(cases)[i::count] for i in range(count)]
+        path = folder / "functors.cpp"
+        path.write_text(edit(source(cases)))
         compiler = shutil.which("g++") or shutil.which("c++") or "c++"
-        running = []
-        for i, names in enumerate(parts):
-            path = folder / f"functors{i}.cpp"
-            path.write_text(edit(source({name: cases[name] for name in names})))
-            command = [compiler, *FLAGS, str(path), "-o", str(path.with_suffix(".so"))]
-            running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
-        for i, (names, process) in enumerate(zip(parts, running)):
-            _, problems = process.communicate()
-            assert process.returncode == 0, problems[:6000]
-            library = ctypes.CDLL(str(folder / f"functors{i}.so"))
-            self._libraries |= dict.fromkeys(names, library)
+        command = [compiler, *FLAGS, str(path), "-o", str(path.with_suffix(".so"))]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:6000]
+        self._library = ctypes.CDLL(str(path.with_suffix(".so")))
 
     def constants(self, name: str) -> dict[str, int]:
-        return {c: int(self._libraries[name][f"constant_{name}"](i)) for i, c in enumerate(CONSTANTS)}
+        return {c: int(self._library[f"constant_{name}"](i)) for i, c in enumerate(CONSTANTS)}
 
     def raw(self, name: str, packed: PackedTensor) -> tuple[NDArray[Any], ...]:
         """Registers of every unit, decoded and folded, [unit, step, lane, r, half-word]; scales
@@ -161,7 +151,7 @@ class Functors:
         fields = [np.ascontiguousarray(packed.fields[t]) for t in packed.packing.tensors]
         pointers = (ctypes.c_void_p * max(len(fields), 1))(*(f.ctypes.data for f in fields))
         arrays: list[Any] = [ctypes.c_void_p(a.ctypes.data) for a in (*both, scales)]
-        function = self._libraries[name][f"run_{name}"]
+        function = self._library[f"run_{name}"]
         function(ctypes.c_void_p(units.ctypes.data), count, pointers, *arrays)
         return (*both, scales)
 

@@ -20,7 +20,7 @@ from wootz.formats.tensor import pack_rows, side_entries, unpack_rows
 
 from gen import plan
 from gen.axes import Format
-from gen.lower.functor import functor
+from gen.lower.functor import KINDS, functor
 from gen.target import Target
 
 HERE = Path(__file__).resolve().parent
@@ -156,14 +156,27 @@ def cases() -> dict[str, Case]:
     return {**plain, **converted()}
 
 
-@pytest.fixture(scope="module")
-def functors(tmp_path_factory: pytest.TempPathFactory) -> host.Functors:
-    return host.Functors(tmp_path_factory.mktemp("functors"), cases())
+GROUPS = 8
+"""Parts that are compiled one by one, each in a test of its own, so that workers share the work."""
 
 
-@pytest.mark.parametrize("name", sorted(cases()))
-def test_every_code_at_every_place(functors: host.Functors, name: str) -> None:
-    check(functors, name, cases()[name])
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_every_code_at_every_place(group: int, tmp_path: Path) -> None:
+    some = dict(list(cases().items())[group::GROUPS])
+    functors, problems = host.Functors(tmp_path, some), []
+    for name, case in some.items():
+        try:
+            check(functors, name, case)
+        except AssertionError as error:
+            problems.append(str(error).partition("\n")[0])
+    assert not problems
+
+
+def test_the_cases_are_many() -> None:
+    known = cases()
+    assert {f"{name}_in_{a}" for name in (*shipped(), *unseen()) for a in TYPES} <= set(known)
+    assert {f"bits {case[0].element.bits}" for case in known.values()} == {f"bits {n}" for n in range(1, 9)}
+    assert any("converted" in name for name in known)
 
 
 # Texts
@@ -248,3 +261,23 @@ def test_a_planted_bug_is_found(name: str, activations: str, text: str, wrong: s
 
     with pytest.raises(AssertionError, match="planted"):
         check(host.Functors(tmp_path, case, plant), "planted", case["planted"])
+
+
+# The types
+
+
+@pytest.mark.parametrize("activations", TYPES)
+def test_rounding_of_the_generator_is_numpys(activations: str) -> None:
+    kind = KINDS[activations]
+    rng = np.random.default_rng(1)
+    some = np.array([0x0000, 0x0001, 0x007F, 0x0080, 0x03FF, 0x0400, 0x3C00, 0x7BFF, 0x7F7F], np.uint16)
+    every = np.concatenate([some, rng.integers(0, 1 << 15, 500).astype(np.uint16)])
+    single = from_type(np.concatenate([every, every | 0x8000]), activations)
+    x = single[np.isfinite(single)].astype(np.float64)
+    halfway = np.nextafter(np.repeat(x, 3) * (1 + 2.0**-kind.digits), np.tile([-np.inf, 0, np.inf], x.size))
+    for value in (*x, *halfway, np.nan, np.inf, -np.inf, 1e39, -1e-50):
+        wanted = int(to_type(np.array([value]), activations)[0])
+        assert kind.bits(float(value)) == wanted or np.isnan(value), value
+        exact = float(from_type(np.array([wanted], np.uint16), activations)[0])
+        assert kind.value(wanted) == exact or np.isnan(value)
+        assert kind.holds(float(value)) == (exact == value or np.isnan(value))

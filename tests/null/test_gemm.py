@@ -20,6 +20,7 @@ from gen.family import Instance, family
 from gen.lower import cutlass, templates, warp_gemm
 from gen.lower.cutlass import Collective, Instantiation, Matrix
 from gen.target import Target
+from gen.tiles import allowed as allowed_points
 
 MANIFEST = plan.load(Path(__file__).parents[2] / "kernels.yaml")
 TARGETS = {t.name: t for t in MANIFEST.targets.values() if t.has("mma")}
@@ -208,6 +209,14 @@ def test_tiles_leave_no_thread_without_work() -> None:
         pieces = tile.depth // 16
         assert tile.rows * pieces % tile.threads == tile.columns * pieces % tile.threads == 0
         assert 16 * tile.warps[0] * (tile.columns + 8) * 4 <= tile.shared
+
+
+def test_tiles_are_points_of_the_lattice() -> None:
+    names = ("warps m", "warps n", "tiles m", "tiles n", "depth", "stages")
+    for target in TARGETS.values():
+        allowed = [c.point for c in allowed_points(warp_gemm.lattice(), target)]
+        for _, tile, _ in (*warp_gemm.choice(target, "bf16"), *warp_gemm.choice(target, "e4m3")):
+            assert dict(zip(names, (*tile.warps, *tile.tiles, tile.depth, tile.stages))) in allowed
 
 
 # ------------------------------------------------------------ references

@@ -64,6 +64,7 @@ def test_the_thirty_formats_and_those_beside_them() -> None:
         f"{prefix}int{b}{suffix}" for b in bits for prefix, suffix in (("", ""), ("mx", ""), ("", "_f16"))
     }
     others = {"uint4_z", "nf4", "q4_0", "q8_0", "mxfp6_e2m3", "mxfp6_e3m2", "affine4", "fp8_e4m3_b128"}
+    others |= {"int4_g128"}
     assert len(thirty) == 30
     assert set(formats) == thirty | others
     for name in thirty:

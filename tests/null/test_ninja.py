@@ -93,7 +93,7 @@ def test_each_kind_of_unit_has_its_rule(tmp_path: Path) -> None:
     headers = "-isystem /c/include -isystem '/c/tools dir'"
     assert [kind for kind, command in commands.items() if headers in command] == [state.CUTLASS]
     assert "pool = cuda\n" in texts[state.LEAN]
-    assert "pool cutlass\n  depth = 1\n" in texts[state.CUTLASS]
+    assert "pool cutlass\n  depth = 2\n" in texts[state.CUTLASS]
 
 
 def test_a_stub_is_an_edge_of_the_host_compiler(tmp_path: Path) -> None:

@@ -31,15 +31,19 @@ def formats() -> dict[str, Format]:
     return {f"{fmt.name}_{i}": replace(fmt, name=f"{fmt.name}_{i}") for i, fmt in enumerate(found)}
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> host.Library:
-    functions = [host.kernel("prepack", fmt) for fmt in formats().values()]
-    return host.Library(tmp_path_factory.mktemp("prepack"), functions, "-O0")
+GROUPS = 6
+"""Parts that are compiled one by one, each in a test of its own, so that workers share the work."""
 
 
-@pytest.mark.parametrize("name", sorted(formats()))
-def test_byte_for_byte(library: host.Library, name: str) -> None:
-    fmt = formats()[name]
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_byte_for_byte(group: int, tmp_path: Path) -> None:
+    some = dict(list(formats().items())[group::GROUPS])
+    library = host.Library(tmp_path, [host.kernel("prepack", fmt) for fmt in some.values()], "-O0")
+    for name, fmt in some.items():
+        check(library, name, fmt)
+
+
+def check(library: host.Library, name: str, fmt: Format) -> None:
     d, columns = functor_host.descriptor(fmt), fragment(fmt).columns
     for shape in ((1, 1), (19, 300), (32, 512), (5, columns + 7)):
         q = random_tensor(d, shape, np.random.default_rng(3), specials=True)
@@ -50,4 +54,4 @@ def test_byte_for_byte(library: host.Library, name: str) -> None:
             name, {**arrays, "y.units": got}, n=shape[0], k=shape[1], blocks=wanted.shape[0] * wanted.shape[1]
         )
         differ = np.argwhere(got != wanted)
-        assert not len(differ), f"{shape}: {len(differ)} bytes differ, at {differ[:3]}"
+        assert not len(differ), f"{name} {shape}: {len(differ)} bytes differ, at {differ[:3]}"

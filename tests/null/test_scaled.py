@@ -139,7 +139,7 @@ def test_groups_are_described_before() -> None:
     for target, name in ((t, n) for t in TARGETS for n in TILED):
         (v,) = variants("scaled_grouped_gemm", MANIFEST.formats[name], target, "bf16")
         (setup,) = v.prologue
-        assert [a.name for a in setup.args][-7:] == ["y", "m", "groups", "n", "k", "alpha", "workspace"]
+        assert [a.name for a in setup.args][-7:] == ["y", "m", "experts", "n", "k", "alpha", "workspace"]
         assert [a.name for a in setup.args[:-1]] == [a.name for a in v.args]
         head = v.text[v.text.index("$SYMBOL_groups(") :].partition(")")[0]
         parameters = [text.split()[-1] for text in head.partition("(")[2].split(",")]
@@ -221,7 +221,7 @@ def test_groups_of_the_reference() -> None:
         counts, offsets = given["counts"], given["offsets"]
         assert not (offsets % 128).any()
         assert (offsets + counts <= size["m"]).all()
-        assert (counts == 0).any() or size["groups"] == 1
+        assert (counts == 0).any() or size["experts"] == 1
         assert counts.sum() > 0
         taken = np.zeros(size["m"], dtype=int)
         for count, first in zip(counts, offsets, strict=True):

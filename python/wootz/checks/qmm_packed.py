@@ -1,9 +1,10 @@
 """qmm_packed: y[m, n] = sum over k of x[m, k] * w[n, k], w in the packed layout, for any m.
 
-As qgemv where every number of a format's element is one of x's type: those enter the product as they are, and
-scales multiply sums in f32. Else each weight is rounded once to x's type, as in qmm: u |w x| a product, at
-least u tiny |x|, independent of the signs of x, so that their sum is within 6 times their root of squares. A
-wrong scale or an accumulator of 16 bits is not.
+As qgemv where every number of a format's element is one of x's type and scales are powers of two: rounding
+them with the weights is exact then, and where scales multiply sums nothing is rounded either. Else each
+weight is rounded to x's type, as in qmm: u |w x| a product, at least u tiny |x|, independent of the signs of
+x, so that their sum is within 6 times their root of squares. A wrong scale or an accumulator of 16 bits is
+not.
 """
 
 from __future__ import annotations
@@ -56,12 +57,18 @@ def operands(
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
+    powers = all(scale.element.kind == "exponent" for scale in operands["w"].format.scales)
+    return outcome(operands, dtype, rounded=not powers)
+
+
+def outcome(operands: Mapping[str, Any], dtype: str, rounded: bool) -> Expected:
+    """rounded: whether scales may go into weights even where a format does not ask for that."""
     q = unpack(operands["w"])
     x, weights = to_double(operands["x"], dtype), decode_exact(q)
     with np.errstate(all="ignore"):
         value = x @ weights.T
         limit = bound(value, dtype, roundings(q.format, q.shape[1]), np.abs(x) @ np.abs(weights).T)
-    if enter_whole(q.format, dtype):
+    if enter_whole(q.format, dtype) and not rounded:
         return Expected(value, limit)
     unit, tiny, _ = DTYPES[dtype]
     squares = np.square(x) @ np.square(np.maximum(np.abs(weights), tiny)).T
@@ -69,10 +76,13 @@ def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) 
 
 
 def enter_whole(format: Descriptor, dtype: str) -> bool:
-    """Whether weights enter the product as they are: all numbers are of x's type, and nothing but scales that
-    last for a whole step is applied to them."""
-    numbers = format.element.values.astype(np.float64)
+    """Whether weights can enter the product as they are: all numbers, less narrow zero points, are of x's
+    type, and nothing but scales that last for a whole step is applied to them."""
+    numbers, zero = format.element.values.astype(np.float64), format.zero
+    if zero is not None:
+        if zero.domain != "code" or zero.element.wide:
+            return False
+        numbers = np.concatenate([numbers, *(numbers - z - zero.minus_one for z in zero.element.values)])
     with np.errstate(all="ignore"):
         held = to_double(round_to(numbers, dtype), dtype)
-    same = bool(np.all((held == numbers) | np.isnan(numbers)))
-    return same and format.zero is None and Packing.of(format).run >= STEP
+    return bool(np.all((held == numbers) | np.isnan(numbers))) and Packing.of(format).run >= STEP

@@ -19,18 +19,18 @@ from ._data import needed
 
 def shapes(format: Descriptor | None) -> list[dict[str, int]]:
     return [
-        {"m": 128, "groups": 1, "n": 8, "k": 40},
-        {"m": 640, "groups": 4, "n": 136, "k": 256},
-        {"m": 1100, "groups": 8, "n": 264, "k": 1000},
+        {"m": 128, "experts": 1, "n": 8, "k": 40},
+        {"m": 640, "experts": 4, "n": 136, "k": 256},
+        {"m": 1100, "experts": 8, "n": 264, "k": 1000},
     ]
 
 
 def small(format: Descriptor | None) -> list[dict[str, int]]:
-    return [{"m": 300, "groups": 3, "n": 16, "k": 70}]
+    return [{"m": 300, "experts": 3, "n": 16, "k": 70}]
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return [{"m": 140, "groups": 2, "n": 8, "k": 70}]
+    return [{"m": 140, "experts": 2, "n": 8, "k": 70}]
 
 
 def operands(
@@ -41,11 +41,11 @@ def operands(
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     format = needed(format, "scaled_grouped_gemm")
-    m, groups, n, k = (size[name] for name in ("m", "groups", "n", "k"))
-    counts, offsets = spread(m, groups, rng)
+    m, experts, n, k = (size[name] for name in ("m", "experts", "n", "k"))
+    counts, offsets = spread(m, experts, rng)
     return {
         "x": _scaled.quantised(format, m, k, rng),
-        "w": stack([_scaled.weights(format, n, k, rng) for _ in range(groups)]),
+        "w": stack([_scaled.weights(format, n, k, rng) for _ in range(experts)]),
         "counts": counts,
         "offsets": offsets,
         "alpha": 0.75,

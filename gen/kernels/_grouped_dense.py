@@ -1,0 +1,111 @@
+"""The grouped kernels of dense weights: f16 and bf16, and e4m3 with a scale for each row of x and of w.
+
+Groups as in `_grouped`. A block takes one tile of rows of its group, on the warp-level GEMM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..axes import Format
+from ..family import Arg, Family, Instance, Operand
+from ..lower import warp_gemm
+from ..lower.warp_gemm import Tile
+from ..target import Target
+from ._grouped import Mode
+
+BYTE_FLOATS = "e4m3"
+TILES = (("few", warp_gemm.FEW_ROWS, False), ("many", warp_gemm.SMALL, False), ("odd", warp_gemm.SMALL, True))
+
+
+def variants(mode: Mode, dtype: str, options: dict[str, str]) -> Iterator[Instance]:
+    for suffix, tile, narrow in TILES:
+        when = ([] if narrow else [warp_gemm.aligned("k", dtype)]) + ([mode.few] if suffix == "few" else [])
+        down = mode.blocks(tile.rows)
+        yield Instance(
+            suffix,
+            (*warp_gemm.HEADERS, "grouped_sm80.cuh"),
+            _text(mode, tile, dtype, options.get("out", dtype), narrow),
+            _arguments(mode, dtype),
+            tile.threads,
+            (["ceildiv", "n", tile.columns], down, 1),
+            (*when, ["lt", down, 2**16]),
+            options,
+            shared=tile.shared,
+            gate=f"{warp_gemm.GATES[dtype]}+ldsm",
+        )
+
+
+def _scales(dtype: str) -> tuple[str, ...]:
+    return ("scale_x", "scale_w") if dtype == BYTE_FLOATS else ()
+
+
+def _arguments(mode: Mode, dtype: str) -> tuple[Arg, ...]:
+    arrays = [Arg(name, "ptr", "in") for name in ("x", "w", *_scales(dtype), *mode.arrays)]
+    sizes = [Arg(axis, "u32", "shape") for axis in (*mode.sizes, "n", "k")]
+    return (*arrays, Arg("y", "ptr", "out"), *sizes)
+
+
+def _text(mode: Mode, tile: Tile, dtype: str, out: str, narrow: bool) -> str:
+    value, bytes_ = warp_gemm.VALUES[out], warp_gemm.BYTES[dtype]
+    parameters = [
+        "const uint8_t* x",
+        "const uint8_t* w",
+        *(f"const float* {name}" for name in _scales(dtype)),
+        *(f"const int32_t* {name}" for name in mode.arrays),
+        f"{value}::Stored* y",
+        *(f"uint32_t {axis}" for axis in (*mode.sizes, "n", "k")),
+    ]
+    numbers = ", ".join(map(str, (*tile.warps, *tile.tiles, tile.depth, tile.stages)))
+    if dtype == BYTE_FLOATS:
+        scales = "scale_x + first, scale_w + static_cast<uint64_t>(part.matrix) * n"
+        epilogue = f"OuterEpilogue<{value}>{{{scales}, y + first * n, n, height, n}}"
+    else:
+        epilogue = f"RoundEpilogue<{value}>{{y + first * n, n}}"
+    return f"""
+extern "C" __global__ void __launch_bounds__({tile.threads})
+    $SYMBOL({", ".join(parameters)})
+{{
+    using Tile = GemmTile<{warp_gemm.ELEMENTS[dtype]}, {numbers}, {str(narrow).lower()}>;
+    WOOTZ_SHARED(shared, Tile::shared_bytes);
+    const GroupPart part = {mode.part.replace("$TOKENS", "Tile::rows_m")};
+    if (part.count == 0) {{
+        return;
+    }}
+    const uint32_t done = part.block * Tile::rows_m, left = part.count - done;
+    const uint32_t height = left < Tile::rows_m ? left : Tile::rows_m;
+    const uint64_t first = part.first + done, pitch = static_cast<uint64_t>(k) * {bytes_};
+    gemm_mma<Tile>(x + first * pitch, w + part.matrix * pitch * n, height, n, k * {bytes_},
+                   reinterpret_cast<uint8_t*>(shared), GemmUnscaled(), {epilogue});
+}}
+"""
+
+
+def family(mode: Mode, kernel: str, dtypes: tuple[str, ...]) -> Family:
+    """The declaration of a mode's kernel, for e4m3 or for 16-bit types."""
+    scaled = BYTE_FLOATS in dtypes
+
+    def made(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterator[Instance]:
+        yield from variants(mode, dtype, options)
+
+    def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
+        return None if dtype in dtypes else f"{kernel} takes {' or '.join(dtypes)}, not {dtype}"
+
+    own = {"counts": "experts", "offsets": "experts", "indices": "groups"}
+    scale_x = Operand("scale_x", "array", mode.x, "f32")
+    scale_w = Operand("scale_w", "array", ("experts", "n"), "f32")
+    return Family(
+        (
+            Operand("x", "array", (*mode.x, "k")),
+            Operand("w", "array", ("experts", "n", "k")),
+            *((scale_x, scale_w) if scaled else ()),
+            *(Operand(name, "array", (own[name],), "i32") for name in mode.arrays),
+        ),
+        Operand("y", "array", (*mode.x, "n")),
+        made,
+        limits={"experts": (1, 1 << 16)},
+        options={"out": ("bf16", "f16", "f32")} if scaled else {},
+        needs=frozenset({"mma_fp8" if scaled else "mma", "cp_async"}),
+        types=(lambda dtype, options: {"y": options["out"]}) if scaled else None,
+        accepts=accepts,
+    )

@@ -1,0 +1,64 @@
+"""grouped_qmm_paired: y = activation(x w[g]^T) * (x v[g]^T), groups as in grouped_qmm.
+
+With errors d and e of the two sums a and b, the product is off by at most s (|b| + e) d + |activation(a)| e
+and a few roundings of float32; s = 1.13 bounds the slopes of the activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..formats import Descriptor
+from ..reference import Expected, to_double
+from . import _grouped, gemm
+from ._data import activations, needed
+
+SLOPE, ROUNDINGS = 1.13, 8 * 2.0**-24
+
+
+def shapes(format: Descriptor | None) -> list[dict[str, int]]:
+    return [*_grouped.VARIABLE, *_grouped.LARGE]
+
+
+def small(format: Descriptor | None) -> list[dict[str, int]]:
+    return [*_grouped.VARIABLE[2:]]
+
+
+def brief(format: Descriptor | None) -> list[dict[str, int]]:
+    return [*_grouped.BRIEF]
+
+
+def operands(
+    format: Descriptor | None,
+    size: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, str],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    format = needed(format, "grouped_qmm_paired")
+    m, experts, n, k = (size[name] for name in ("m", "experts", "n", "k"))
+    counts, offsets = _grouped.spread(m, experts, rng)
+    x = activations((m, k), dtype, rng)
+    w, v = (_grouped.bank(format, (experts, n, k), rng) for _ in range(2))
+    kind = gemm.ACTIVATIONS[int(rng.integers(4))]
+    return {"x": x, "w": w, "v": v, "counts": counts, "offsets": offsets, "activation": kind}
+
+
+def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
+    x, w, v = to_double(operands["x"], dtype), operands["w"], operands["v"]
+    value = np.full((x.shape[0], w.shape[1]), np.nan)
+    limit = np.zeros_like(value)
+    for g, rows in _grouped.places(operands["counts"], operands["offsets"]):
+        a, d = _grouped.product(x[rows], w.matrix(g), dtype)
+        b, e = _grouped.product(x[rows], v.matrix(g), dtype)
+        gate = gemm.activate(a, operands.get("activation", "silu"))
+        value[rows] = gate * b
+        limit[rows] = (
+            SLOPE * (np.abs(b) + e) * d
+            + np.abs(gate) * e
+            + ROUNDINGS * (np.abs(a) + np.abs(gate)) * np.abs(b)
+        )
+    return _grouped.outcome(value, limit, dtype)

@@ -1,0 +1,70 @@
+"""Groups of rows, as the grouped kernels take them: checks that read them on the host.
+
+Kernels read counts, offsets and indices on the device and skip what does not fit, for no call may wait for a
+device. `check_groups` and `check_indices` are for the times when it may: they copy a few numbers to the host.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import ArgumentError, DtypeError
+
+__all__ = ["check_groups", "check_indices"]
+
+
+def check_groups(counts: Any, offsets: Any, rows: int) -> None:
+    """Raises ArgumentError where a group has a negative count or does not lie in `rows` rows, or where two
+    groups overlap: the message names the groups. DtypeError for arrays that are not int32.
+
+    counts, offsets: arrays of one int32 a group, on any device; they are copied, which waits for the device.
+    """
+    number, start = _host("counts", counts), _host("offsets", offsets)
+    if number.shape != start.shape:
+        raise ArgumentError(
+            f"offsets: wanted one for each of the {number.size} counts; got {start.size}; "
+            "give one of both an expert"
+        )
+    for name, values in (("counts", number), ("offsets", start)):
+        if (bad := np.flatnonzero(values < 0)).size:
+            raise ArgumentError(f"{name}[{bad[0]}]: wanted 0 or more; got {values[bad[0]]}")
+    ends = start.astype(np.int64) + number
+    taken = np.flatnonzero(number > 0)
+    if (bad := taken[ends[taken] > rows]).size:
+        g = bad[0]
+        raise ArgumentError(
+            f"group {g}: rows {start[g]} to {ends[g] - 1} exceed the {rows} rows of x; "
+            "give x more rows, or a smaller offset or count"
+        )
+    order = taken[np.argsort(start[taken], kind="stable")]
+    for first, second in pairwise(order):
+        if ends[first] > start[second]:
+            raise ArgumentError(
+                f"groups {first} and {second} overlap: rows {start[first]} to {ends[first] - 1} and "
+                f"from {start[second]} on; every row belongs to one group at most"
+            )
+
+
+def check_indices(indices: Any, experts: int) -> None:
+    """Raises ArgumentError for an index that a bank of `experts` matrices does not have; DtypeError for an
+    array that is not int32. Copies the indices, which waits for the device."""
+    values = _host("indices", indices)
+    if (bad := np.flatnonzero((values < 0) | (values >= experts))).size:
+        raise ArgumentError(
+            f"indices[{bad[0]}]: wanted 0 to {experts - 1}, one of the bank's {experts} matrices; "
+            f"got {values[bad[0]]}"
+        )
+
+
+def _host(name: str, array: Any) -> NDArray[np.int32]:
+    host = array.get() if hasattr(array, "get") else array.cpu() if hasattr(array, "cpu") else array
+    values = np.asarray(host)
+    if values.dtype != np.int32:
+        raise DtypeError(f"{name}: wanted dtype int32; got {values.dtype}")
+    if values.ndim != 1:
+        raise ArgumentError(f"{name}: wanted one axis; got shape {values.shape}")
+    return values
