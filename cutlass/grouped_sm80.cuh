@@ -1,5 +1,6 @@
-// Rows of x in groups, each with a matrix of its own from a bank. What groups there are is known to the device
-// alone: a grid has as many blocks as any division of the rows can need, and each finds its part or ends.
+// Rows of x in groups, each with a matrix of its own from a bank. What groups there are is known to the
+// device alone: a grid has as many blocks as any division of the rows can need, and each finds its part or
+// ends.
 #pragma once
 
 #include <stdint.h>
@@ -12,14 +13,15 @@
 #endif
 #endif
 
-// A block's part: block `block` of the `count` rows from row `first` on, times matrix `matrix`. No rows: none.
+// A block's part: block `block` of the `count` rows from row `first` on, times matrix `matrix`. No rows:
+// none.
 struct GroupPart {
     uint32_t matrix, first, count, block;
 };
 
-// Group g has rows offsets[g] to offsets[g] + counts[g] - 1 of the m rows and matrix g. Its blocks of `tokens`
-// rows follow those of the groups before it. A group that does not lie in the m rows is taken as empty. Every
-// lane of a warp calls this, and all get the same.
+// Group g has rows offsets[g] to offsets[g] + counts[g] - 1 of the m rows and matrix g. Its blocks of
+// `tokens` rows follow those of the groups before it. A group that does not lie in the m rows is taken as
+// empty. Every lane of a warp calls this, and all get the same.
 WOOTZ_FN GroupPart part_of_groups(const int32_t* counts, const int32_t* offsets, uint32_t groups, uint32_t m,
                                   uint32_t tokens, uint32_t block) {
     const uint32_t lane = threadIdx.x % 32;

@@ -27,8 +27,8 @@ WOOTZ_FN uint32_t pick_bytes(uint32_t codes, uint32_t t0, uint32_t t1, uint32_t 
 
 }  // namespace fragment
 
-// What x may be: its matrix instruction, of 32 bytes along k, the type of that one's sums; and how 16 bytes of x
-// lie in shared memory.
+// What x may be: its matrix instruction, of 32 bytes along k, the type of that one's sums; and how 16 bytes
+// of x lie in shared memory.
 struct HalfActivation {
     using Element = uint16_t;
     using Sum = float;
@@ -73,10 +73,11 @@ struct ByteFloatActivation {
 // One variant. Fold: scales are applied to every weight, which is then rounded to the activation type; else
 // to the sums of each run, exactly. Narrow: rows of x are not aligned to 16 bytes. Direct: scales are read
 // from global memory where they are needed, for formats that have too many of them to stage. Paired: every
-// other tile of rows is of a second matrix, and y is activation(first) * second. Output: the type of y, one of
-// the activations.
-template <class Weight_, class Activation_, class Output_, int RowWarps_, int DepthWarps_, int TokenWarps_, int RowTiles_,
-          int TokenTiles_, int Chunk_, int Stages_, bool Fold_, bool Narrow_, bool Direct_, bool Paired_ = false>
+// other tile of rows is of a second matrix, and y is activation(first) * second. Output: the type of y, one
+// of the activations.
+template <class Weight_, class Activation_, class Output_, int RowWarps_, int DepthWarps_, int TokenWarps_,
+          int RowTiles_, int TokenTiles_, int Chunk_, int Stages_, bool Fold_, bool Narrow_, bool Direct_,
+          bool Paired_ = false>
 struct QmmTile {
     using Weight = Weight_;
     using Activation = Activation_;
@@ -88,8 +89,8 @@ struct QmmTile {
 
     static constexpr int element = sizeof(typename Activation::Element), per_piece = 16 / element;
     static constexpr int step = 2 * per_piece;  // columns of one matrix instruction
-    // Bytes: a lane's codes of 16 columns are 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, where the instruction has 4 t to
-    // 4 t + 3. The order of k is free, so the bytes of x are stored as the codes lie.
+    // Bytes: a lane's codes of 16 columns are 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, where the instruction has 4
+    // t to 4 t + 3. The order of k is free, so the bytes of x are stored as the codes lie.
     static constexpr bool woven = element == 1;
     // No scale awaits a sum.
     static constexpr bool whole = fold || (!Weight::scaled && Weight::exponent == 0 && !woven);
@@ -272,8 +273,7 @@ struct Qmm {
             for (int i = threadIdx.x; i < all; i += Tile::threads) {
                 const int tile = i / side_pieces % Tile::block_tiles;
                 const int of_depth = i / (side_pieces * Tile::block_tiles), offset = i % side_pieces * 16;
-                const uint8_t* from =
-                    unit(tile, group * Tile::depth_warps + of_depth) + Weight::code_bytes;
+                const uint8_t* from = unit(tile, group * Tile::depth_warps + of_depth) + Weight::code_bytes;
                 cp_async_16(sides(group, of_depth, tile) + offset, from + offset, 16);
             }
         }

@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import checks, reference
 from .errors import ArgumentError, WootzError
 from .formats import Descriptor
+from .layouts import made_fields
 from .reference import Comparison
 from .select import Device, rank
-from .staging import Memory, memory
+from .staging import Memory, Output, memory
 
 
 # ------------------------------------------------------------ one cell
@@ -64,6 +66,26 @@ def _there(value: Any, dtype: str, where: Memory) -> Any:
     return where.put(value, dtype) if isinstance(value, np.ndarray) else value
 
 
+def _blank(
+    record: Mapping[str, Any], value: Any, shape: tuple[int, ...], dtype: str, where: Memory
+) -> Output:
+    """What a kernel is to write to, filled with poison. record: its output's; value: for an output that is a
+    tensor, one of its shape, whose written fields are then read as one row of bytes."""
+    made = made_fields(record.get("kind", "array"))
+    if not made:
+        return where.output(shape, dtype)
+    parts = {name: where.output(value.fields[name].shape, "u8") for name in made}
+    rest = {n: where.put(a, _SHORT[a.dtype.name]) for n, a in value.fields.items() if n not in parts}
+    tensor = type(value)(value.format, value.shape, {n: parts[n].array for n in parts} | rest)
+
+    def read() -> tuple[NDArray[Any], bool]:
+        found = [part.read() for part in parts.values()]
+        row = np.concatenate([np.ravel(array) for array, _ in found])
+        return row.reshape(shape), all(whole for _, whole in found)
+
+    return Output(tensor, read)
+
+
 def _run_once(
     call: Callable[..., Any],
     cell: Mapping[str, Any],
@@ -71,12 +93,12 @@ def _run_once(
     values: Mapping[str, Any],
     where: Memory,
 ) -> tuple[Comparison, str]:
-    kernel, options = cell["kernel"], cell.get("options") or {}
+    kernel, options, output = cell["kernel"], cell.get("options") or {}, signature["output"]
     types = operand_dtypes(signature, cell)
     expected = checks.expect(kernel, options, values, cell["dtype"])
-    dtype = types[signature["output"]["name"]]
-    out = where.output(expected.value.shape, dtype)
-    there = {name: _there(value, types.get(name, ""), where) for name, value in values.items()}
+    dtype = "u8" if made_fields(output.get("kind", "array")) else types[output["name"]]
+    out = _blank(output, values.get(output["name"]), expected.value.shape, dtype, where)
+    there = {n: _there(v, types.get(n, ""), where) for n, v in values.items() if n != output["name"]}
     required = [o["name"] for o in signature["operands"] if not o.get("optional")]
     positional = [there.pop(name) for name in required]
     call(*positional, **there, out=out.array)
