@@ -27,13 +27,13 @@ FEW = 16
 
 PLAIN = (
     Tile("few", 0, 2, 4, 1, 1, 2, 128),
-    Tile("many", 0, 4, 1, 2, 1, 4, 128),
-    Tile("odd", 0, 4, 1, 2, 1, 4, 128, narrow=True),
+    Tile("many", 0, 4, 1, 2, 1, 4, 128, alone=True),
+    Tile("odd", 0, 4, 1, 2, 1, 4, 128, narrow=True, alone=True),
 )
 PAIRED = (
-    Tile("few", 0, 2, 4, 1, 2, 2, 128, paired=True),
-    Tile("many", 0, 4, 1, 2, 2, 4, 128, paired=True),
-    Tile("odd", 0, 4, 1, 2, 2, 4, 128, narrow=True, paired=True),
+    Tile("few", 0, 2, 4, 1, 2, 2, 128, paired=True, alone=True),
+    Tile("many", 0, 4, 1, 2, 2, 4, 128, paired=True, alone=True),
+    Tile("odd", 0, 4, 1, 2, 2, 4, 128, narrow=True, paired=True, alone=True),
 )
 
 

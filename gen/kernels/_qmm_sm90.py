@@ -31,6 +31,9 @@ CHUNK = 64
 SMALL = 5
 """Values up to 2^(SMALL + 1) need no help: their scales are at most so much smaller than the weights."""
 
+MANY = 20
+"""Code words of a lane beside which two batches of four steps leave too few registers."""
+
 WORDS = 24
 """Code words of a lane that leave a tile of 64 columns in two groups enough registers."""
 
@@ -73,7 +76,7 @@ def rings(columns: int, layout: Fragment, most: int) -> Rings | None:
     # Enough for 256 columns of k a group and one more; then what the copies of w need to be ahead.
     x_slots = {16: 6, 32: 6, 64: 4, 128: 4, 256: 5}[columns] * (4 // chunks if groups > 1 else 1)
     w_slots = {16: 6, 32: 6, 64: 4, 128: 3, 256: 2}[columns]
-    batch = 2 if columns == 64 else 4
+    batch = 2 if columns == 64 or layout.words >= MANY else 4
     least = 2 * groups, 2
     while x_slots >= least[0]:
         for slots in range(w_slots, least[1] - 1, -groups):

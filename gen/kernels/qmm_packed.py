@@ -33,7 +33,8 @@ class Tile:
     """One variant of the warp template (cutlass/qmm_sm80.cuh). A block has rows x depth x tokens warps, each
     with `row_tiles` of 16 rows of w and `token_tiles` of 8 rows of x; a unit along k goes to one depth. most:
     rows of x that it is for, 0 = any; chunk: columns of a stage; narrow: rows of x may lie anywhere; direct:
-    scales are not staged; element: bytes of x's; paired: every other tile of rows is of a second matrix."""
+    scales are not staged; element: bytes of x's; paired: every other tile of rows is of a second matrix;
+    alone: a block needs all registers."""
 
     name: str
     most: int
@@ -49,6 +50,7 @@ class Tile:
     direct: bool = False
     element: int = 2
     paired: bool = False
+    alone: bool = False
 
     @property
     def threads(self) -> int:
@@ -63,7 +65,7 @@ class Tile:
         """Blocks of a multiprocessor that registers are to be left for: 128 a thread, or more of them."""
         many = self.token_tiles * self.row_tiles > (2 if self.element == 1 else 4)
         full = max(1, 512 // self.threads)
-        if many and (self.element == 1 or self.paired or layout.words >= WORDS):
+        if self.alone or (many and (self.element == 1 or self.paired or layout.words >= WORDS)):
             return 1
         return max(1, full - (layout.words >= WORDS))
 

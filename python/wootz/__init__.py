@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .arrays import DeviceArray, to_device
     from .formats.packed import PackedTensor, prepack, unpack
     from .formats.tiles import TiledTensor, tile, untile
+    from .groups import check_groups, check_indices
     from .kernel import Kernel
     from .library import Library, load
 
@@ -33,6 +34,8 @@ __all__ = [
     "PackedTensor",
     "QuantizedTensor",
     "TiledTensor",
+    "check_groups",
+    "check_indices",
     "errors",
     "load",
     "prepack",
@@ -55,6 +58,8 @@ _LAZY = {
     "TiledTensor": "formats.tiles",
     "tile": "formats.tiles",
     "untile": "formats.tiles",
+    "check_groups": "groups",
+    "check_indices": "groups",
 }
 
 

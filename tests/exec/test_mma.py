@@ -160,6 +160,6 @@ def test_null_pointers_scalars_and_a_zeroed_workspace(b: float | None, expected:
     }  # fmt: skip
     with Program.build(GIVEN.replace("$LEFT", "0"), "cuda", [ROOM]) as program:
         assert program.run(ROOM, values)["y", "out"].tolist() == [expected]
-    with Program.build(GIVEN.replace("$LEFT", "7"), "cuda", [ROOM]) as program:
-        with pytest.raises(ExecutionError, match="the workspace is not zero again"):
-            program.run(ROOM, values)
+    dirty = Program.build(GIVEN.replace("$LEFT", "7"), "cuda", [ROOM])
+    with dirty, pytest.raises(ExecutionError, match="the workspace is not zero again"):
+        dirty.run(ROOM, values)

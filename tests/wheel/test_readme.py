@@ -40,6 +40,19 @@ def test_the_python_example(clean: Clean) -> None:
     assert float(printed.split()[-1]) < 1e-3
 
 
+def test_the_example_of_matrix_kernels(clean: Clean) -> None:
+    printed = clean.python(block("Kernels", "python"))
+    assert printed.startswith("PackedTensor(int4_g128, 200x300")
+    assert printed.split()[-1] == "True"
+
+
+def test_every_kernel_is_in_the_table() -> None:
+    table = re.sub(r"`(\w+)`, `…(\w+)`, `…(\w+)`", r"`\1`, `\1\2`, `\1\3`", section("Kernels"))
+    table = re.sub(r"`(\w+)`, `(\w+)`, `…(\w+)`", r"`\1`, `\2`, `\1\3`, `\2\3`", table)
+    missing = [name for name in plan.load(ROOT / "kernels.yaml").kernels if f"`{name}`" not in table]
+    assert not missing
+
+
 def test_the_worked_format(tmp_path: Path) -> None:
     commands = block("Add a format", "sh")
     name = re.search(r"wootz check (\S+)", commands)
@@ -74,8 +87,8 @@ def test_the_example_target(tmp_path: Path) -> None:
     row = block("Add a target", "yaml")
     text = (ROOT / "kernels.yaml").read_text().replace("\nformats:\n", f"\n{row}\nformats:\n", 1)
     (tmp_path / "kernels.yaml").write_text(text)
-    target = plan.load(tmp_path / "kernels.yaml").targets["sm_89"]
-    assert (target.capability, target.arch) == ((8, 9), "sm_89")
+    target = plan.load(tmp_path / "kernels.yaml").targets["sm_86"]
+    assert (target.capability, target.arch) == ((8, 6), "sm_86")
 
 
 def words(schema: Any) -> Iterator[str]:
