@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import elf, metallib
-from .provenance import normalise_mode, write_bytes
+from .provenance import normalise_mode, rewrite
 from .target import Target
 
 _PATIENCE = 60  # seconds that a stub may take to answer
@@ -27,7 +27,7 @@ def _look(path: Path, check: Check, target: Target, symbols: Iterable[str]) -> s
     try:
         data = path.read_bytes()
         if check is _cubin and (same := elf.without_path(data)) != data:
-            write_bytes(path, data := same)
+            rewrite(path, data := same)
         normalise_mode(path)
     except FileNotFoundError:
         return "was not made (its compiler reported success)"

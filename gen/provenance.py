@@ -51,7 +51,7 @@ def write_lines(path: Path, parts: Iterable[str]) -> bool:
         raise BuildError(f"{path}: cannot write: {error.strerror or error}; {_ADVICE}") from error
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def rewrite(path: Path, data: bytes) -> None:
     """Make `path` hold `data`. BuildError names the file and the cause."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -32,8 +32,8 @@ PLAIN = (
 )
 PAIRED = (
     Tile("few", 0, 2, 4, 1, 2, 2, 128, paired=True, alone=True),
-    Tile("many", 0, 4, 1, 2, 2, 4, 128, paired=True, alone=True),
-    Tile("odd", 0, 4, 1, 2, 2, 4, 128, narrow=True, paired=True, alone=True),
+    Tile("many", 0, 4, 1, 2, 2, 2, 128, paired=True, alone=True),
+    Tile("odd", 0, 4, 1, 2, 2, 2, 128, narrow=True, paired=True, alone=True),
 )
 
 
