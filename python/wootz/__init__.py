@@ -19,6 +19,7 @@ from .formats import quantize as _quantize
 
 if TYPE_CHECKING:
     from .arrays import DeviceArray, to_device
+    from .formats.bank import PackedBank, stack
     from .formats.packed import PackedTensor, prepack, unpack
     from .formats.tiles import TiledTensor, tile, untile
     from .groups import check_groups, check_indices
@@ -31,6 +32,7 @@ __all__ = [
     "DeviceArray",
     "Kernel",
     "Library",
+    "PackedBank",
     "PackedTensor",
     "QuantizedTensor",
     "TiledTensor",
@@ -40,6 +42,7 @@ __all__ = [
     "load",
     "prepack",
     "quantize",
+    "stack",
     "tile",
     "to_device",
     "unpack",
@@ -52,6 +55,8 @@ _LAZY = {
     "Kernel": "kernel",
     "Library": "library",
     "load": "library",
+    "PackedBank": "formats.bank",
+    "stack": "formats.bank",
     "PackedTensor": "formats.packed",
     "prepack": "formats.packed",
     "unpack": "formats.packed",

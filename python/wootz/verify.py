@@ -15,7 +15,11 @@ import json
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
+from glob import escape as glob_escape
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +261,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", help='"cpu" (default) or "cuda:N"')
     parser.add_argument("--json", metavar="FILE", help="write the results there")
     parser.add_argument("--filter", default="*", metavar="GLOB", help='cells to run, as "qgemv/*/f16/*"')
+    parser.add_argument("--jobs", "-j", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--verbose", action="store_true", help="a line for every cell")
     return parser
 
@@ -269,7 +274,12 @@ def main(argv: Sequence[str]) -> int:
         return int(end.code or 0)
     try:
         lib = importlib.import_module("wootz").load(options.artifacts)
-        rows = _all_rows(lib, options.device, options.filter)
+        if options.jobs < 1:
+            raise ArgumentError(f"--jobs: wanted 1 or more; got {options.jobs}")
+        if options.jobs > 1:
+            rows = _shared_out(lib, options.device, options.filter, options.jobs)
+        else:
+            rows = _all_rows(lib, options.device, options.filter)
         if not rows:
             raise ArgumentError(f"no cell matches {options.filter!r} on {options.device}; see wootz list")
         results = report(rows, options.device, lib)
@@ -286,6 +296,25 @@ def main(argv: Sequence[str]) -> int:
             print(f"wootz verify: cannot write {options.json}: {error.strerror}", file=sys.stderr)
             return 2
     return 0 if all(row.passed for row in rows) else 1
+
+
+def _shared_out(lib: Any, device: str, pattern: str, jobs: int) -> list[Row]:
+    """The same rows, by several processes, each with a library of its own."""
+    keys = [c["key"] for c in cells_for(lib, device) if fnmatch.fnmatchcase(c["key"], pattern)]
+    work = [(str(lib.path), device, key) for key in keys]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(_one_cell, work))
+
+
+def _one_cell(work: tuple[str, str, str]) -> Row:
+    path, device, key = work
+    (row,) = verify(_library(path), device, glob_escape(key))
+    return row
+
+
+@cache
+def _library(path: str) -> Any:
+    return importlib.import_module("wootz").load(path)
 
 
 def _all_rows(lib: Any, device: str, pattern: str) -> list[Row]:

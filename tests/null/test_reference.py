@@ -392,3 +392,11 @@ def test_the_numbers_of_byte_floats_are_ml_dtypes() -> None:
     codes = np.arange(256, dtype=np.uint8)
     for dtype, theirs in (("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)):
         np.testing.assert_array_equal(to_double(codes, dtype), codes.view(theirs).astype(float))
+
+
+def test_a_number_of_processes_is_positive(
+    capsys: pytest.CaptureFixture[str], library: Callable[..., None]
+) -> None:
+    library(FakeLibrary(["copy/-/f32/cpu"]))
+    assert verify.main(["-j", "0"]) == 2
+    assert "--jobs: wanted 1 or more; got 0" in capsys.readouterr().err

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..formats import Descriptor, decode_exact
+from ..formats.bank import PackedBank
 from ..formats.packed import PackedTensor, prepack, unpack
 from ..formats.sample import random_tensor
 from ..reference import DTYPES, Expected, bound
@@ -18,26 +18,12 @@ from .qgemv import roundings
 from .qmm import SPREAD
 
 
-@dataclass(frozen=True)
-class Bank:
-    """Packed matrices of one format and shape. fields: as of one matrix, with an axis in front."""
-
-    format: Descriptor
-    shape: tuple[int, int, int]
-    fields: Mapping[str, Any]
-    layout: str = "packed"
-
-    def map(self, fn: Callable[[Any], Any]) -> Bank:
-        return Bank(self.format, self.shape, {name: fn(a) for name, a in self.fields.items()})
-
-    def matrix(self, i: int) -> PackedTensor:
-        return PackedTensor(self.format, self.shape[1:], {name: a[i] for name, a in self.fields.items()})
-
-
-def bank(format: Descriptor, shape: tuple[int, int, int], rng: np.random.Generator) -> Bank:
+def bank(format: Descriptor, shape: tuple[int, int, int], rng: np.random.Generator) -> PackedBank:
     """Random matrices, each different."""
     made = [prepack(random_tensor(format, shape[1:], rng, specials=False)) for _ in range(shape[0])]
-    return Bank(format, shape, {name: np.stack([t.fields[name] for t in made]) for name in made[0].fields})
+    return PackedBank(
+        format, shape, {name: np.stack([t.fields[name] for t in made]) for name in made[0].fields}
+    )
 
 
 def spread(m: int, experts: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -1,0 +1,73 @@
+"""Banks: matrices of one shape and format, one behind another, as the grouped kernels take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import ArgumentError, FormatError
+from .descriptor import Descriptor
+from .packed import PackedTensor
+from .tensor import array_mover
+from .tiles import TiledTensor
+from .tiles import stack as stack_tiled
+
+__all__ = ["PackedBank", "stack"]
+
+
+@dataclass(frozen=True, eq=False)
+class PackedBank:
+    """Packed matrices of one format and shape; `stack` makes one.
+
+    shape: (experts, N, K). fields: as of a PackedTensor, with an axis of experts in front.
+    """
+
+    layout: ClassVar[str] = "packed"
+
+    format: Descriptor
+    shape: tuple[int, int, int]
+    fields: Mapping[str, Any]
+
+    def map(self, fn: Callable[[Any], Any]) -> PackedBank:
+        """The same bank with every field replaced by fn(field), which must keep shape and dtype."""
+        return PackedBank(self.format, self.shape, {name: fn(a) for name, a in self.fields.items()})
+
+    def to(self, device: str) -> PackedBank:
+        """The bank on another device; see QuantizedTensor.to."""
+        return self.map(array_mover(device))
+
+    def matrix(self, i: int) -> PackedTensor:
+        """One of its matrices. Raises ArgumentError where there is none of that number."""
+        if not 0 <= i < self.shape[0]:
+            raise ArgumentError(f"matrix: wanted 0 to {self.shape[0] - 1}; got {i}")
+        return PackedTensor(self.format, self.shape[1:], {name: a[i] for name, a in self.fields.items()})
+
+
+def stack(members: Sequence[PackedTensor | TiledTensor]) -> PackedBank | TiledTensor:
+    """A bank, on the CPU, of matrices in one layout: packed ones give a PackedBank, tiled ones a TiledTensor
+    of three axes. Raises ArgumentError (none, other shapes, other layouts), FormatError (other formats).
+    """
+    if not members:
+        raise ArgumentError("members: wanted at least one tensor; got none")
+    tiled = [m for m in members if isinstance(m, TiledTensor)]
+    packed = [m for m in members if isinstance(m, PackedTensor)]
+    if len(tiled) == len(members):
+        return stack_tiled(tiled)
+    if len(packed) != len(members):
+        kinds = sorted({type(m).__name__ for m in members})
+        raise ArgumentError(
+            f"members: wanted PackedTensors (wootz.prepack) or TiledTensors (wootz.tile) alone; "
+            f"got {', '.join(kinds)}"
+        )
+    first = packed[0]
+    for i, member in enumerate(packed):
+        if member.shape != first.shape:
+            raise ArgumentError(f"members[{i}]: wanted a matrix of shape {first.shape}; got {member.shape}")
+        if member.format != first.format:
+            raise FormatError(f"members[{i}]: wanted format {first.format.name}; got {member.format.name}")
+    local = [member.to("cpu").fields for member in packed]
+    fields = {name: np.stack([each[name] for each in local]) for name in first.fields}
+    return PackedBank(first.format, (len(packed), *first.shape), fields)
