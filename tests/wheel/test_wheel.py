@@ -203,14 +203,25 @@ def test_verify_passes(clean: Clean, wheel: Wheel, tmp_path: Path) -> None:
     name, report = wheel.index["formats"][0]["key"], tmp_path / "verify.json"
     wanted = re.compile(rf'"key":"(\w+/{name}/f32/cpu)"')
     cells = wanted.findall(wheel.read(f"{ARTIFACTS}index.json").decode())
-    options = ["--device", "cpu", "--filter", f"*/{name}/f32/*", "--json", str(report)]
+    options = ["--device", "cpu", "--filter", f"*/{name}/f32/*", "--json", str(report), "-j", "2"]
     done = clean.run(clean.command, "verify", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == f"{len(cells)} passed, 0 failed"
     assert [cell["cell"] for cell in json.loads(report.read_text())["cells"]] == cells != []
 
 
-@pytest.mark.parametrize("pattern", ["copy/*", "binary.*", "dequant/*", *(f"qgemv/*/{d}/*" for d in DTYPES)])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("copy/*", "binary.*", "dequant/*", "gemv*", "prepack/*", "quantize_activations/*"),
+        *(
+            f"{kernel}/*/{d}/*"
+            for kernel in ("qgemv", "qmm")
+            for d in DTYPES
+            if (kernel, d) != ("qmm", "f32")
+        ),
+    ],
+)
 def test_every_cell_of_the_cpu_passes(pattern: str, wheel: Wheel, shared: Path) -> None:
     """With ml_dtypes, which bf16 needs, and so in this process's environment."""
     folder = once(shared / "unzipped", wheel.archive.extractall)
