@@ -21,8 +21,9 @@ from . import _qmm_sm90
 ACTIVATIONS = {"f16": "HalfActivation", "bf16": "BfloatActivation"}
 """Dtype -> the template's struct."""
 
-WORDS = 12
-"""A lane that holds fewer words of codes leaves registers to one more block."""
+WORDS = (8, 20)
+"""Words of codes in a lane from which tiles leave registers to one block less, those of many sums to one
+alone; and to two less."""
 
 ALIGNED = ["eq", ["mod", "k", 8], 0]
 """Rows of x begin at multiples of 16 bytes."""
@@ -64,10 +65,10 @@ class Tile:
     def resident(self, layout: Fragment) -> int:
         """Blocks of a multiprocessor that registers are to be left for: 128 a thread, or more of them."""
         many = self.token_tiles * self.row_tiles > (2 if self.element == 1 else 4)
-        full = max(1, 512 // self.threads)
-        if self.alone or (many and (self.element == 1 or self.paired or layout.words >= WORDS)):
+        less, least = (layout.words >= limit for limit in WORDS)
+        if self.alone or (many and (self.element == 1 or self.paired or less)):
             return 1
-        return max(1, full - (layout.words >= WORDS))
+        return max(1, 512 // self.threads - less - least)
 
     def shared(self, layout: Fragment) -> int:
         """Bytes of group memory, as the template counts them."""
