@@ -34,11 +34,11 @@ enum LanesOp {
 enum { LANES_WIDTH = 32, LANES_SLOT_BYTES = 32 };
 
 extern "C" {
-LanesDim lanes_thread_position();  // threadIdx | thread_position_in_threadgroup
-LanesDim lanes_group_position();   // blockIdx  | threadgroup_position_in_grid
-LanesDim lanes_group_size();       // blockDim  | threads_per_threadgroup
-LanesDim lanes_grid_size();        // gridDim   | threadgroups_per_grid
-unsigned lanes_thread_index();     // linear, in the block
+LanesDim lanes_thread_position();   // threadIdx | thread_position_in_threadgroup
+LanesDim lanes_group_position();    // blockIdx  | threadgroup_position_in_grid
+LanesDim lanes_group_size();        // blockDim  | threads_per_threadgroup
+LanesDim lanes_grid_size();         // gridDim   | threadgroups_per_grid
+unsigned lanes_thread_index();      // linear, in the block
 unsigned long lanes_block_count();  // blocks that this process has begun: tells this block from others
 
 // Waits for every thread of the block. fence: whether memory is made visible (0 for mem_flags::mem_none).
