@@ -4,13 +4,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#ifndef WOOTZ_FN
-#ifdef __CUDACC__
-#define WOOTZ_FN __device__ __forceinline__
-#else
-#define WOOTZ_FN inline
-#endif
-#endif
+#include "function.cuh"
 
 enum ActivationKind : uint32_t { kActivationNone, kActivationRelu, kActivationSilu, kActivationGelu };
 

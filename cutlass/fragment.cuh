@@ -6,13 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifndef WOOTZ_FN
-#ifdef __CUDACC__
-#define WOOTZ_FN __device__ __forceinline__
-#else
-#define WOOTZ_FN inline
-#endif
-#endif
+#include "function.cuh"
+
 #ifdef __CUDACC__
 #define WOOTZ_TABLE [[maybe_unused]] static __device__ const
 #define WOOTZ_UNROLL _Pragma("unroll")

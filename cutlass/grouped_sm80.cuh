@@ -5,13 +5,7 @@
 
 #include <stdint.h>
 
-#ifndef WOOTZ_FN
-#ifdef __CUDACC__
-#define WOOTZ_FN __device__ __forceinline__
-#else
-#define WOOTZ_FN inline
-#endif
-#endif
+#include "function.cuh"
 
 // A block's part: block `block` of the `count` rows from row `first` on, times matrix `matrix`. No rows:
 // none.

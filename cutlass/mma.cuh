@@ -10,13 +10,7 @@
 
 #include <stdint.h>
 
-#ifndef WOOTZ_FN
-#ifdef __CUDACC__
-#define WOOTZ_FN __device__ __forceinline__
-#else
-#define WOOTZ_FN inline
-#endif
-#endif
+#include "function.cuh"
 
 #ifdef __CUDACC__
 

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..formats import Descriptor
 from ..reference import Expected, to_double
-from . import _grouped, gemm, gemm_fp8
+from . import _grouped, gemm, gemm_fp8, grouped_qmm_indexed
+
+Operands = dict[str, Any]
 
 
 def blocks(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> NDArray[Any]:
@@ -39,20 +42,51 @@ def numbers(operands: Mapping[str, Any], dtype: str) -> tuple[NDArray[np.float64
     return x, w
 
 
-def variable(operands: Mapping[str, Any], dtype: str, out: str) -> Expected:
+def _scaled(dtype: str, of_x: tuple[int, ...], of_w: tuple[int, ...], rng: np.random.Generator) -> Operands:
+    """The scales of e4m3's rows; other types have none."""
+    return {"scale_x": scales(of_x, rng), "scale_w": scales(of_w, rng)} if dtype == "e4m3" else {}
+
+
+def variable_operands(
+    format: Descriptor | None,
+    size: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, str],
+    rng: np.random.Generator,
+) -> Operands:
+    m, experts, n, k = (size[name] for name in ("m", "experts", "n", "k"))
+    counts, offsets = _grouped.spread(m, experts, rng)
+    matrices = {"x": blocks((m, k), dtype, rng), "w": blocks((experts, n, k), dtype, rng)}
+    return matrices | _scaled(dtype, (m,), (experts, n), rng) | {"counts": counts, "offsets": offsets}
+
+
+def indexed_operands(
+    format: Descriptor | None,
+    size: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, str],
+    rng: np.random.Generator,
+) -> Operands:
+    groups, rows, experts, n, k = (size[name] for name in ("groups", "rows", "experts", "n", "k"))
+    matrices = {"x": blocks((groups, rows, k), dtype, rng), "w": blocks((experts, n, k), dtype, rng)}
+    chosen = {"indices": grouped_qmm_indexed.indices(groups, experts, rng)}
+    return matrices | _scaled(dtype, (groups, rows), (experts, n), rng) | chosen
+
+
+def variable(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
     x, w = numbers(operands, dtype)
     value = np.full((x.shape[0], w.shape[1]), np.nan)
     limit = np.zeros_like(value)
     for g, rows in _grouped.places(operands["counts"], operands["offsets"]):
         value[rows], limit[rows] = product(x[rows], w[g], dtype)
-    return _grouped.outcome(value, limit, out)
+    return _grouped.outcome(value, limit, options.get("out", dtype))
 
 
-def indexed(operands: Mapping[str, Any], dtype: str, out: str) -> Expected:
+def indexed(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
     x, w = numbers(operands, dtype)
     value = np.full((*x.shape[:2], w.shape[1]), np.nan)
     limit = np.zeros_like(value)
     for g, index in enumerate(operands["indices"]):
         if 0 <= index < w.shape[0]:
             value[g], limit[g] = product(x[g], w[index], dtype)
-    return _grouped.outcome(value, limit, out)
+    return _grouped.outcome(value, limit, options.get("out", dtype))
