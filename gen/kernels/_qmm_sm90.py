@@ -66,10 +66,17 @@ class Rings:
         return self.shared(layout) <= most
 
 
+def crowded(layout: Fragment) -> bool:
+    """Whether a tile of 64 columns in two groups would spill: many code words, or with fewer of them wide
+    scales that change within a chunk."""
+    sides = layout.unit_bytes - layout.code_bytes
+    return layout.words > WORDS or (layout.words >= MANY and layout.run < CHUNK and sides > 128)
+
+
 def rings(columns: int, layout: Fragment, most: int) -> Rings | None:
     """The tile with as many slots as help and fit. None: it does not suit the format."""
     groups = 2 if columns <= 64 else 1
-    if columns == 64 and layout.words > WORDS:
+    if columns == 64 and crowded(layout):
         return None
     chunks = layout.columns // CHUNK
     box = chunks if groups > 1 else {128: 2}.get(columns, 1)

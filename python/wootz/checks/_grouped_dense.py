@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..formats import Descriptor
 from ..reference import Expected, to_double
-from . import _grouped, gemm, gemm_fp8, grouped_qmm_indexed
+from . import _grouped, gemm, gemm_fp8, grouped_qmm_indexed, grouped_qmm_paired
 
 Operands = dict[str, Any]
 
@@ -33,13 +33,12 @@ def product(x: NDArray[np.float64], w: NDArray[np.float64], dtype: str) -> tuple
     return x @ w.T, c * 2.0**-24 * (np.abs(x) @ np.abs(w).T)
 
 
-def numbers(operands: Mapping[str, Any], dtype: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """x and the bank, with their scales if there are any."""
-    x, w = to_double(operands["x"], dtype), to_double(operands["w"], dtype)
-    if "scale_x" in operands:
-        x = x * operands["scale_x"].astype(np.float64)[..., None]
-        w = w * operands["scale_w"].astype(np.float64)[..., None]
-    return x, w
+def numbers(operands: Mapping[str, Any], name: str, dtype: str) -> NDArray[np.float64]:
+    """x or a bank, with its scales if there are any."""
+    found = to_double(operands[name], dtype)
+    if f"scale_{name}" in operands:
+        found = found * operands[f"scale_{name}"].astype(np.float64)[..., None]
+    return found
 
 
 def _scaled(dtype: str, of_x: tuple[int, ...], of_w: tuple[int, ...], rng: np.random.Generator) -> Operands:
@@ -60,6 +59,21 @@ def variable_operands(
     return matrices | _scaled(dtype, (m,), (experts, n), rng) | {"counts": counts, "offsets": offsets}
 
 
+def paired_operands(
+    format: Descriptor | None,
+    size: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, str],
+    rng: np.random.Generator,
+) -> Operands:
+    given = variable_operands(format, size, dtype, options, rng)
+    shape = (size["experts"], size["n"])
+    if dtype == "e4m3":
+        given["scale_v"] = scales(shape, rng)
+    kind = gemm.ACTIVATIONS[int(rng.integers(4))]
+    return given | {"v": blocks((*shape, size["k"]), dtype, rng), "activation": kind}
+
+
 def indexed_operands(
     format: Descriptor | None,
     size: Mapping[str, int],
@@ -74,7 +88,7 @@ def indexed_operands(
 
 
 def variable(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
-    x, w = numbers(operands, dtype)
+    x, w = (numbers(operands, name, dtype) for name in ("x", "w"))
     value = np.full((x.shape[0], w.shape[1]), np.nan)
     limit = np.zeros_like(value)
     for g, rows in _grouped.places(operands["counts"], operands["offsets"]):
@@ -82,8 +96,18 @@ def variable(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]
     return _grouped.outcome(value, limit, options.get("out", dtype))
 
 
+def paired(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
+    x, w, v = (numbers(operands, name, dtype) for name in ("x", "w", "v"))
+    value = np.full((x.shape[0], w.shape[1]), np.nan)
+    limit = np.zeros_like(value)
+    for g, rows in _grouped.places(operands["counts"], operands["offsets"]):
+        sums = (*product(x[rows], w[g], dtype), *product(x[rows], v[g], dtype))
+        value[rows], limit[rows] = grouped_qmm_paired.gated(*sums, operands.get("activation", "silu"))
+    return _grouped.outcome(value, limit, options.get("out", dtype))
+
+
 def indexed(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
-    x, w = numbers(operands, dtype)
+    x, w = (numbers(operands, name, dtype) for name in ("x", "w"))
     value = np.full((*x.shape[:2], w.shape[1]), np.nan)
     limit = np.zeros_like(value)
     for g, index in enumerate(operands["indices"]):

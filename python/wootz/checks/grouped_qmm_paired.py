@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..formats import Descriptor
 from ..reference import Expected, to_double
@@ -54,11 +55,18 @@ def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) 
     for g, rows in _grouped.places(operands["counts"], operands["offsets"]):
         a, d = _grouped.product(x[rows], w.matrix(g), dtype)
         b, e = _grouped.product(x[rows], v.matrix(g), dtype)
-        gate = gemm.activate(a, operands.get("activation", "silu"))
-        value[rows] = gate * b
-        limit[rows] = (
-            SLOPE * (np.abs(b) + e) * d
-            + np.abs(gate) * e
-            + ROUNDINGS * (np.abs(a) + np.abs(gate)) * np.abs(b)
-        )
+        value[rows], limit[rows] = gated(a, d, b, e, operands.get("activation", "silu"))
     return _grouped.outcome(value, limit, dtype)
+
+
+def gated(
+    a: NDArray[np.float64],
+    d: NDArray[np.float64],
+    b: NDArray[np.float64],
+    e: NDArray[np.float64],
+    activation: str,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """activation(a) * b, and how far off it may be where a may by d and b by e."""
+    gate = gemm.activate(a, activation)
+    slack = ROUNDINGS * (np.abs(a) + np.abs(gate)) * np.abs(b)
+    return gate * b, SLOPE * (np.abs(b) + e) * d + np.abs(gate) * e + slack
