@@ -1,6 +1,6 @@
-// y[m, n] = activation(x w^T) * (x v^T) on the main loop of gemm_mma.cuh. To the loop, w and v are one matrix:
-// eight rows of w, the same eight of v, and so on; the rows of either past the end repeat its last one. What
-// leaves it is sixteen columns of which the eight of w meet the eight of v.
+// y[m, n] = activation(x w^T) * (x v^T) on the main loop of gemm_mma.cuh. To the loop, w and v are one
+// matrix: eight rows of w, the same eight of v, and so on; the rows of either past the end repeat its last
+// one. What leaves it is sixteen columns of which the eight of w meet the eight of v.
 #pragma once
 
 #include <stdint.h>
