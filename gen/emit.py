@@ -27,6 +27,8 @@ RENDER: dict[str, tuple[Callable[[Sequence[Function]], str], Dialect]] = {
 }
 DTYPE_FEATURES = {"bf16": "bf16"}
 """Activation types that a target must declare."""
+PLAIN = ("f16", "bf16", "f32")
+"""The types of a family that does not say which it accepts."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def refusal(
     declared = family(kernel.name)
     if missing := sorted(declared.needs - target.features):
         return f"{kernel.name} needs the feature {missing[0]!r}, which target {target.name} does not declare"
-    return declared.accepts(fmt, dtype, target, dict(options)) if declared.accepts else None
+    if declared.accepts:
+        return declared.accepts(fmt, dtype, target, dict(options))
+    return None if dtype in PLAIN else f"{kernel.name} takes {', '.join(PLAIN)}; got {dtype}"
 
 
 def kernel_record(kernel: KernelSpec) -> dict[str, Any]:

@@ -184,7 +184,8 @@ class Family:
     whether the output may be an input. flat: operands of any one shape are taken as n elements in a row.
     options: the values that each of its options may have. needs: features that a target must have.
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
-    by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only.
+    by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
+    (absent: f16, bf16 and f32 are accepted).
     lattice(fmt, dtype, target, options): the tiles that its template could have, for `wootz explain`."""
 
     operands: tuple[Operand, ...]

@@ -122,7 +122,7 @@ def family(mode: Mode, kernel: str, dtypes: tuple[str, ...]) -> Family:
         ),
         Operand("y", "array", (*mode.x, "n")),
         made,
-        limits={"experts": (1, 1 << 16)},
+        limits={"experts": (1, 1 << 16), "k": (0, warp_gemm.MOST_COLUMNS)},
         options={"out": ("bf16", "f16", "f32")} if scaled else {},
         needs=frozenset({"mma_fp8" if scaled else "mma", "cp_async"}),
         scalars=(Scalar("activation", "u32", 2, WORDS),) if mode.paired else (),

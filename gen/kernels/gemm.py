@@ -177,7 +177,7 @@ FAMILY = Family(
     ),
     Operand("y", "array", ("m", "n")),
     variants,
-    limits={"m": (0, 2**31 - 1)},
+    limits={"m": (0, 2**31 - 1), "k": (0, warp_gemm.MOST_COLUMNS)},
     options={"out": OUTPUTS},
     needs=frozenset({"mma", "cp_async"}),
     scalars=(

@@ -162,4 +162,10 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
     yield Variant("", threads, (units, 1, 1), build, (COLUMNS, ["lt", units, 2**31]), options)
 
 
-FAMILY = Family((Operand("w", "quantised", ("n", "k")),), Operand("y", "packed", ("n", "k")), variants)
+def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
+    return None if dtype == "i8" else f"prepack moves bits of no type, and goes by i8 alone; got {dtype}"
+
+
+FAMILY = Family(
+    (Operand("w", "quantised", ("n", "k")),), Operand("y", "packed", ("n", "k")), variants, accepts=accepts
+)

@@ -25,6 +25,10 @@ GATES = {"f16": "hmma", "bf16": "hmma", "i8": "imma", "e4m3": "qmma_or_hmma"}
 _C_TYPES = {"u32": "uint32_t", "f32": "float"}
 
 
+MOST_COLUMNS = 2**30
+"""Columns of a row: its bytes are counted in 32 bits."""
+
+
 @dataclass(frozen=True)
 class Tile:
     """Warps of a block and instructions (16 x 8 results) of a warp, along m and n; depth: bytes of a step

@@ -152,7 +152,8 @@ class Reader:
         return out
 
     def _read_tensor_output(self, call: Call, spec: Operand, shape: tuple[int, ...], out: Any) -> Any:
-        """A tensor whose codes are written to `out`'s, or to new ones; its other arrays are handed on."""
+        """A tensor whose codes are written to `out`'s, or to new ones; its other arrays are handed on, to `out`
+        by value."""
         format = self._request.format
         assert format is not None, "kernels that give tensors have a format: Library.kernel sees to it"
         if out is not None:
@@ -166,7 +167,9 @@ class Reader:
                 fields[part] = self._place(call, f"{spec.name}.{part}", f"out.{part}", memory, dtype, extents)
             else:
                 fields[part] = _handed_on(call, part, format, self.signature)
-        return make(spec.kind, format, shape, fields)
+                if out is not None:
+                    _take_over(f"out.{part}", out.fields[part], fields[part], extents)
+        return make(spec.kind, format, shape, fields) if out is None else out
 
     def _like(self, call: Call) -> str:
         """The array that new ones are made like: the first array operand, or the first field."""
@@ -240,6 +243,20 @@ def _handed_on(call: Call, part: str, format: Descriptor, signature: Signature) 
         if name == part or name.endswith(f".{part}"):
             return array
     raise ArgumentError(f"{part} is missing: tensors of format {format.name} have one; {signature}")
+
+
+def _take_over(name: str, to: Any, array: Any, shape: tuple[int, ...]) -> None:
+    """Makes an array of `out` hold what is handed on, so that its codes and its scales belong together."""
+    if to is array:
+        return
+    if tuple(to.shape) != shape:
+        raise ArgumentError(f"{name} has shape {list(to.shape)}; want {list(shape)}")
+    try:
+        to[...] = array
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(
+            f"{name} cannot take the operand's values ({error}): pass a tensor that has the operand's own array"
+        ) from error
 
 
 @dataclass(frozen=True)

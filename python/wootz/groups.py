@@ -17,12 +17,15 @@ from .errors import ArgumentError, DtypeError
 __all__ = ["check_groups", "check_indices"]
 
 
-def check_groups(counts: Any, offsets: Any, rows: int) -> None:
-    """Raises ArgumentError where a group has a negative count or does not lie in `rows` rows, or where two
-    groups overlap: the message names the groups. DtypeError for arrays that are not int32.
+def check_groups(counts: Any, offsets: Any, rows: int, align: int = 1) -> None:
+    """Raises ArgumentError where a group has a negative count or does not lie in `rows` rows, where a group
+    that is not empty begins at no multiple of `align`, or where two groups overlap: the message names the
+    groups. DtypeError for arrays that are not int32.
 
     counts, offsets: arrays of one int32 a group, on any device; they are copied, which waits for the device.
+    align: 128 for groups whose scales lie in tiles (scaled_grouped_gemm), 1 for others.
     """
+    rows, align = _whole("rows", rows, 0), _whole("align", align, 1)
     number, start = _host("counts", counts), _host("offsets", offsets)
     if number.shape != start.shape:
         raise ArgumentError(
@@ -40,6 +43,11 @@ def check_groups(counts: Any, offsets: Any, rows: int) -> None:
             f"group {g}: rows {start[g]} to {ends[g] - 1} exceed the {rows} rows of x; "
             "give x more rows, or a smaller offset or count"
         )
+    if (bad := taken[start[taken] % align != 0]).size:
+        g = bad[0]
+        raise ArgumentError(
+            f"offsets[{g}]: wanted a multiple of {align}; got {start[g]}: leave rows empty before it"
+        )
     order = taken[np.argsort(start[taken], kind="stable")]
     for first, second in pairwise(order):
         if ends[first] > start[second]:
@@ -52,12 +60,19 @@ def check_groups(counts: Any, offsets: Any, rows: int) -> None:
 def check_indices(indices: Any, experts: int) -> None:
     """Raises ArgumentError for an index that a bank of `experts` matrices does not have; DtypeError for an
     array that is not int32. Copies the indices, which waits for the device."""
+    experts = _whole("experts", experts, 1)
     values = _host("indices", indices)
     if (bad := np.flatnonzero((values < 0) | (values >= experts))).size:
         raise ArgumentError(
             f"indices[{bad[0]}]: wanted 0 to {experts - 1}, one of the bank's {experts} matrices; "
             f"got {values[bad[0]]}"
         )
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ArgumentError(f"{name}: wanted a whole number from {least}; got {value!r}")
+    return int(value)
 
 
 def _host(name: str, array: Any) -> NDArray[np.int32]:

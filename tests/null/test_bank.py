@@ -33,7 +33,7 @@ def test_a_bank_holds_its_matrices_in_order(name: str) -> None:
     for i, member in enumerate(members):
         for field, array in bank.matrix(i).fields.items():
             np.testing.assert_array_equal(array, member.fields[field])
-    with pytest.raises(ArgumentError, match="wanted 0 to 2; got 3"):
+    with pytest.raises(ArgumentError, match="wanted a whole number from 0 to 2; got 3"):
         bank.matrix(3)
 
 
@@ -56,3 +56,21 @@ def test_members_that_differ_are_refused() -> None:
     tiled = tile(quantize(np.ones((16, 256)), FORMATS["mxfp4"].descriptor()))
     with pytest.raises(ArgumentError, match="PackedTensor, TiledTensor"):
         stack([one, tiled])
+
+
+def test_what_is_no_list_of_tensors_is_refused_by_name() -> None:
+    one = packed("int4_g128", (16, 256), 0)
+    for wrong in (5, one):
+        with pytest.raises(ArgumentError, match="members: wanted a list of tensors; got"):
+            stack(wrong)  # type: ignore[arg-type]
+    assert stack(m for m in [one, one]).shape == (2, 16, 256)
+    bank = stack([one])
+    assert isinstance(bank, PackedBank)
+    for index in ("a", None, 1.5, True):
+        with pytest.raises(ArgumentError, match="matrix: wanted a whole number from 0 to 0; got"):
+            bank.matrix(index)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="field units: wanted 2 matrices; got shape"):
+        PackedBank(one.format, (2, 16, 256), bank.fields)
+    for make in (PackedBank, PackedTensor, TiledTensor):
+        with pytest.raises((ArgumentError, FormatError), match="fields|shape|tiles"):
+            make(one.format, (1, 16, 256) if make is PackedBank else (16, 256), None)  # type: ignore[arg-type]

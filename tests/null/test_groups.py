@@ -56,3 +56,18 @@ def test_other_arrays() -> None:
         check_groups(np.array([1]), ints(0), 4)
     with pytest.raises(ArgumentError, match="indices: wanted one axis"):
         check_indices(np.zeros((2, 2), np.int32), 4)
+
+
+def test_groups_of_tiles_begin_at_whole_tiles() -> None:
+    counts, offsets = np.int32([3, 0, 5]), np.int32([128, 7, 256])
+    check_groups(counts, offsets, 300, align=128)
+    with pytest.raises(ArgumentError, match=r"offsets\[2\]: wanted a multiple of 128; got 250"):
+        check_groups(counts, np.int32([128, 7, 250]), 300, align=128)
+
+
+@pytest.mark.parametrize("wrong", [None, "7", 7.5, -1, True])
+def test_rows_and_experts_are_whole_numbers(wrong: object) -> None:
+    with pytest.raises(ArgumentError, match="rows: wanted a whole number from 0"):
+        check_groups(np.int32([1]), np.int32([0]), wrong)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="experts: wanted a whole number from 1"):
+        check_indices(np.int32([0]), wrong)  # type: ignore[arg-type]

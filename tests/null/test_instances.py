@@ -66,6 +66,7 @@ def declare(monkeypatch: pytest.MonkeyPatch, headers: Path) -> Iterator[Callable
             for v in variants:
                 yield type(v)(**{**vars(v), "options": options})
 
+        given.setdefault("accepts", lambda *cell: None)
         module.FAMILY = Family(operands, Operand("y", "array", ("n",)), yielded, **given)
         monkeypatch.setitem(sys.modules, "gen.kernels.probe", module)
         family.family.cache_clear()
@@ -260,3 +261,13 @@ def test_the_kind_of_a_unit(declare: Callable[..., None], line: str, kind: str) 
     declare(_instance(text=f"{line}\n{TEXT}"))
     cells = tuple(plan._cells(KERNEL, None, PLAIN, (), plan._options(KERNEL)))
     assert emission.rendered(plan.Unit(KERNEL, None, PLAIN, cells)).kind == kind
+
+
+@pytest.mark.parametrize("kernel", ["copy", "binary", "dequant", "qgemv", "gemv", "prepack"])
+def test_a_type_that_a_kernel_does_not_take_is_refused_with_a_reason(kernel: str) -> None:
+    manifest = plan.load(Path(__file__).parents[2] / "kernels.yaml")
+    spec, target = manifest.kernels[kernel], manifest.targets["cpu"]
+    fmt = manifest.formats["int4"] if spec.formats else None
+    options = {name: values[0] for name, values in spec.options.items()}
+    assert "got e4m3" in (emit.refusal(spec, fmt, "e4m3", target, options) or "")
+    assert emit.refusal(spec, fmt, spec.dtypes[0], target, options) is None

@@ -13,6 +13,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import wootz
 from wheel_tools import ARTIFACTS, ROOT, USE, Clean, Wheel, once
@@ -208,6 +209,18 @@ def test_verify_passes(clean: Clean, wheel: Wheel, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == f"{len(cells)} passed, 0 failed"
     assert [cell["cell"] for cell in json.loads(report.read_text())["cells"]] == cells != []
+
+
+def test_a_tensor_to_write_to_gets_its_scale_too(wheel: Wheel, shared: Path) -> None:
+    """The codes of one tensor under the scale of another would be wrong numbers."""
+    folder = once(shared / "unzipped", wheel.archive.extractall)
+    lib = wootz.load(folder / ARTIFACTS)
+    format, rng = lib.format("nvfp4"), np.random.default_rng(0)
+    small, large = (wootz.quantize(rng.standard_normal((20, 64)) * size, format) for size in (1, 50))
+    prepack = lib.kernel("prepack", format="nvfp4", dtype="i8")
+    out = prepack(small)
+    assert prepack(large, out=out) is out
+    np.testing.assert_array_equal(out.dequantize(), large.dequantize())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """dequant: the numbers that a tensor's codes stand for.
 
 M = |y|, c = 2 (1 ulp) where scale levels or a zero point are combined, and no error at all before the
-output's rounding for one scale alone: the reference is the contract's own float32 order, not float64.
+output's rounding for one scale alone: the reference is the kernels' own float32 order, not float64.
 """
 
 from __future__ import annotations

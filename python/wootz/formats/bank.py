@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,6 +31,21 @@ class PackedBank:
     shape: tuple[int, int, int]
     fields: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        """Checks the fields as a PackedTensor's are."""
+        if len(self.shape) != 3 or self.shape[0] < 1:
+            raise ArgumentError(f"shape: wanted (experts, N, K) with experts from 1; got {self.shape}")
+        if not isinstance(self.fields, Mapping):
+            raise ArgumentError(f"fields: wanted arrays by name; got a {type(self.fields).__name__}")
+        for name, array in self.fields.items():
+            if getattr(array, "ndim", 0) < 1 or array.shape[0] != self.shape[0]:
+                found = list(getattr(array, "shape", ()))
+                raise ArgumentError(f"field {name}: wanted {self.shape[0]} matrices; got shape {found}")
+        self.matrix(0)
+
+    def __repr__(self) -> str:
+        return f"PackedBank({self.format.name}, {'x'.join(map(str, self.shape))})"
+
     def map(self, fn: Callable[[Any], Any]) -> PackedBank:
         """The same bank with every field replaced by fn(field), which must keep shape and dtype."""
         return PackedBank(self.format, self.shape, {name: fn(a) for name, a in self.fields.items()})
@@ -41,15 +56,18 @@ class PackedBank:
 
     def matrix(self, i: int) -> PackedTensor:
         """One of its matrices. Raises ArgumentError where there is none of that number."""
-        if not 0 <= i < self.shape[0]:
-            raise ArgumentError(f"matrix: wanted 0 to {self.shape[0] - 1}; got {i}")
+        if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < self.shape[0]:
+            raise ArgumentError(f"matrix: wanted a whole number from 0 to {self.shape[0] - 1}; got {i!r}")
         return PackedTensor(self.format, self.shape[1:], {name: a[i] for name, a in self.fields.items()})
 
 
-def stack(members: Sequence[PackedTensor | TiledTensor]) -> PackedBank | TiledTensor:
+def stack(members: Iterable[PackedTensor | TiledTensor]) -> PackedBank | TiledTensor:
     """A bank, on the CPU, of matrices in one layout: packed ones give a PackedBank, tiled ones a TiledTensor
     of three axes. Raises ArgumentError (none, other shapes, other layouts), FormatError (other formats).
     """
+    if isinstance(members, (PackedTensor, TiledTensor)) or not isinstance(members, Iterable):
+        raise ArgumentError(f"members: wanted a list of tensors; got a {type(members).__name__}")
+    members = list(members)
     if not members:
         raise ArgumentError("members: wanted at least one tensor; got none")
     tiled = [m for m in members if isinstance(m, TiledTensor)]

@@ -182,6 +182,8 @@ class PackedTensor:
         object.__setattr__(self, "shape", check_shape(self.shape))
         packing = self.packing
         wanted = ["units", *packing.tensors]
+        if not isinstance(self.fields, Mapping):
+            raise ArgumentError(f"fields: wanted arrays by name; got a {type(self.fields).__name__}")
         if sorted(self.fields) != sorted(wanted):
             raise FormatError(f"{self.format.name}: wanted the fields {wanted}; got {sorted(self.fields)}")
         _check_units(self.format.name, packing.units(self.shape), self.fields["units"])

@@ -245,6 +245,8 @@ class TiledTensor:
         object.__setattr__(self, "format", Descriptor.parse(self.format))
         object.__setattr__(self, "shape", _check_shape(self.shape))
         wanted = field_shapes(self.format, self.shape)
+        if not isinstance(self.fields, Mapping):
+            raise ArgumentError(f"fields: wanted arrays by name; got a {type(self.fields).__name__}")
         if sorted(self.fields) != sorted(wanted):
             raise FormatError(
                 f"{self.format.name}: wanted the fields {sorted(wanted)}; got {sorted(self.fields)}"
