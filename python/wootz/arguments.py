@@ -152,8 +152,7 @@ class Reader:
         return out
 
     def _read_tensor_output(self, call: Call, spec: Operand, shape: tuple[int, ...], out: Any) -> Any:
-        """A tensor whose codes are written to `out`'s, or to new ones; its other arrays are handed on, to `out`
-        by value."""
+        """A tensor whose codes are written to `out`'s, or to new ones; other arrays are handed on."""
         format = self._request.format
         assert format is not None, "kernels that give tensors have a format: Library.kernel sees to it"
         if out is not None:
@@ -255,7 +254,8 @@ def _take_over(name: str, to: Any, array: Any, shape: tuple[int, ...]) -> None:
         to[...] = array
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
-            f"{name} cannot take the operand's values ({error}): pass a tensor that has the operand's own array"
+            f"{name} cannot take the operand's values ({error}): "
+            "pass a tensor that has the operand's own array"
         ) from error
 
 

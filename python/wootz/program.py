@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ._core import View
@@ -81,6 +81,8 @@ class Entry:
     plain: bool = True
     conditions: tuple[str, ...] = ()  # `when`, spelt
     function: Any = None
+    waiting: Any = None  # the same, begun only when the launch before it has ended
+    packs: bool = False  # it writes packed weights
 
     @classmethod
     def parse(cls, record: Mapping[str, Any], signature: Signature, arrays: Collection[str]) -> Entry:
@@ -126,6 +128,7 @@ class Entry:
         simple = all(role in (*_ARRAYS, "shape", "pitch") for _, _, role in args)
         optional = bool(signature.flags)
         entry.conditions = tuple(map(spell, record.get("when") or ()))
+        entry.packs = any(role == "out" and name.endswith(".units") for name, _, role in args)
         entry.plain = simple and not (optional or stub or workspace or prologue or entry.shared_formula)
         return entry
 
@@ -136,6 +139,12 @@ class Entry:
             self.check_shared(device, self.shared)
             self.function = self._stub(program) if self.stub else self._function(program.module, device)
         return self.function
+
+    def bind_waiting(self, program: Program) -> Any:
+        """The function without the leave to start early, looked up."""
+        if self.waiting is None:
+            self.waiting = replace(self, early=False, function=None).bind(program)
+        return self.waiting
 
     def _function(self, module: Module, device: Device) -> Any:
         parameters = [
@@ -273,6 +282,7 @@ class Program:
             function.launch(arguments, grid)
         elif self.device.kind == "cuda":
             function.launch(arguments, grid, entry.block, stream)
+            _after(self.device.index, stream, entry)
         else:
             self._launch_metal(function, entry, arguments, grid, views)
 
@@ -286,6 +296,7 @@ class Program:
                 self._launch(before, values, views, stream, space)
         if chosen.call is not None:
             chosen.call.launch(space.address, space.bytes, stream)
+            _after(self.device.index, stream, entry)
         else:
             self._launch(entry, values, views, stream, space)
 
@@ -306,7 +317,10 @@ class Program:
         if self.device.kind == "cpu":
             function.launch(arguments, grid)
         elif self.device.kind == "cuda":
+            if entry.early and (self.device.index, stream) in _PACKING:
+                function = entry.bind_waiting(self)
             function.launch(arguments, grid, entry.block, stream, self._shared(entry, values))
+            _after(self.device.index, stream, entry)
         else:
             self._launch_metal(function, entry, arguments, grid, views)
 
@@ -325,6 +339,19 @@ class Program:
         )
         outputs = tuple(role == "out" for _, _, role in entry.args)
         function.launch(arguments, sizes, outputs, grid, entry.block)
+
+
+_PACKING: set[tuple[int, int]] = set()
+"""(device, stream) whose last launch wrote packed weights. Kernels that may start early read weights before
+they wait for the launch before them, so the next one on this stream may not."""
+
+
+def _after(device: int, stream: int, entry: Entry) -> None:
+    """Notes what was launched last on a stream."""
+    if entry.packs:
+        _PACKING.add((device, stream))
+    elif _PACKING:
+        _PACKING.discard((device, stream))
 
 
 def _by_formula(entry: Entry, values: Values) -> Chosen:

@@ -72,5 +72,5 @@ def test_what_is_no_list_of_tensors_is_refused_by_name() -> None:
     with pytest.raises(ArgumentError, match="field units: wanted 2 matrices; got shape"):
         PackedBank(one.format, (2, 16, 256), bank.fields)
     for make in (PackedBank, PackedTensor, TiledTensor):
-        with pytest.raises((ArgumentError, FormatError), match="fields|shape|tiles"):
+        with pytest.raises((ArgumentError, FormatError), match=r"fields|shape|tiles"):
             make(one.format, (1, 16, 256) if make is PackedBank else (16, 256), None)  # type: ignore[arg-type]

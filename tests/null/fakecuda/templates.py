@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import wootz
-from wootz import errors
+from wootz import errors, program
 
 from tests.null import stub_tools as tools
 from tests.null.fakecuda.standin import F16, Driver, GpuArray, Interface, launches, main, raises, scenario
 
 F32 = np.float32
+GRID: Any = (lambda values: 1,) * 3
 
 
 def operands(m: int = 4, n: int = 24, k: int = 32) -> tuple[Any, Any, Any]:
@@ -284,6 +285,20 @@ def clusters() -> None:
             tools.kernel([{**tools.ANY, "grid": grid, "cluster": [2, 1, 1]}])(x, w, out=y)
     with raises(errors.ArtifactError, "cluster is [0, 1, 1]"):
         tools.kernel([{**tools.ANY, "cluster": [0, 1, 1]}])(x, w, out=y)
+    driver.check_balance()
+
+
+@scenario
+def early() -> None:
+    """A launch that may start early waits for one that writes packed weights, on the same stream alone."""
+    driver, (x, w, y) = Driver(), operands()
+    ready = tools.kernel([{**tools.ANY, "pdl": True}])
+    packs = program.Entry("pack", (("y.units", "ptr", "out"),), (), GRID, (1, 1, 1), 0, packs=True)
+    program._after(0, 5, packs)
+    for stream in (6, 5, 5):
+        ready(x, w, out=y, stream=stream)
+    asked = ["attribute6=1" in line for line in launches(driver)]
+    assert asked == [True, False, True], launches(driver)
     driver.check_balance()
 
 
