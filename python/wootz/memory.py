@@ -69,7 +69,7 @@ def check_overlap(name: str, view: View, out_name: str, out: View, alias: bool) 
         )
     if not alias:
         raise ArgumentError(
-            f"{out_name} shares memory with {name}; the kernel cannot work in place: pass another out"
+            f"{out_name} shares memory with {name}; the kernel cannot work in place: pass another {out_name}"
         )
 
 

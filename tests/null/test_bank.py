@@ -10,7 +10,7 @@ from wootz.errors import ArgumentError, FormatError
 from wootz.formats import Descriptor, quantize
 from wootz.formats.bank import PackedBank, stack
 from wootz.formats.packed import PackedTensor, prepack
-from wootz.formats.tiles import TiledTensor, tile
+from wootz.formats.tiles import TiledTensor, tile, untile
 
 from gen import manifest
 from gen.fragment import fragment
@@ -74,3 +74,13 @@ def test_what_is_no_list_of_tensors_is_refused_by_name() -> None:
     for make in (PackedBank, PackedTensor, TiledTensor):
         with pytest.raises((ArgumentError, FormatError), match=r"fields|shape|tiles"):
             make(one.format, (1, 16, 256) if make is PackedBank else (16, 256), None)  # type: ignore[arg-type]
+
+
+def test_a_bank_is_no_matrix() -> None:
+    descriptor = FORMATS["mxfp4"].descriptor()
+    bank = stack([tile(quantize(np.ones((5, 64)), descriptor))] * 2)
+    assert isinstance(bank, TiledTensor)
+    with pytest.raises(ArgumentError, match="got a bank of 2: take it apart with unstack"):
+        untile(bank)
+    with pytest.raises(ArgumentError, match=r"members\[0\]: wanted a matrix; got a bank of 2"):
+        stack([bank])

@@ -352,6 +352,8 @@ def untile(t: TiledTensor) -> QuantizedTensor:
     it."""
     if not isinstance(t, TiledTensor):
         raise ArgumentError(f"t: wanted a TiledTensor; got {type(t).__name__}")
+    if len(t.shape) != 2:
+        raise ArgumentError(f"t: wanted a matrix; got a bank of {t.shape[0]}: take it apart with unstack")
     n, k = check_shape(t.shape)
     t = t.to("cpu")
     found, layout = scaling(t.format), t.format.layout
@@ -374,7 +376,9 @@ def stack(members: Sequence[TiledTensor]) -> TiledTensor:
         raise ArgumentError("members: wanted at least one tensor; got none")
     first = members[0]
     for i, member in enumerate(members):
-        if len(member.shape) != 2 or member.shape != first.shape:
+        if len(member.shape) != 2:
+            raise ArgumentError(f"members[{i}]: wanted a matrix; got a bank of {member.shape[0]}")
+        if member.shape != first.shape:
             raise ArgumentError(f"members[{i}]: wanted a matrix of shape {first.shape}; got {member.shape}")
         if member.format != first.format:
             raise FormatError(f"members[{i}]: wanted format {first.format.name}; got {member.format.name}")
