@@ -101,7 +101,7 @@ def power(fmt: Format, dtype: str, exponent: int) -> int:
         return exponent
     most = max(abs(v) for v in fmt.element.values() if isfinite(v))
     digits = frexp(most)[1] - 1
-    return exponent - digits if exponent or digits > SMALL else 0
+    return exponent - digits if exponent or not 0 <= digits <= SMALL else 0
 
 
 def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:

@@ -20,6 +20,7 @@ from gen import plan
 from gen.axes import Format
 from gen.family import Instance
 from gen.fragment import fragment
+from gen.grammar import format_of
 from gen.kernels import _qmm_sm90 as qmm
 from gen.lower import templates
 from gen.lower.functor import KINDS, Weights
@@ -284,3 +285,11 @@ def test_it_declares_what_it_needs() -> None:
 
 def test_other_targets_are_told_apart() -> None:
     assert not {"wgmma", "tma"} <= Target("old", "cuda", "arch", frozenset({"mma"})).features
+
+
+def test_small_weights_do_not_ask_for_large_scales() -> None:
+    table = [i / 100 for i in range(-8, 8)]
+    fmt, wrong = format_of("small", {"element": {"codebook": table}, "block": 32, "scale": "f16"})
+    assert fmt is not None, wrong
+    exponent = Weights(fmt, KINDS["f16"], TARGET, "W").plan.exponent
+    assert 0.5 <= 0.08 * 2.0 ** (qmm.power(fmt, "f16", exponent) - exponent) <= 64
