@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 import wootz
-from wootz import _core
 
 pytestmark = pytest.mark.gpu
-
-
-def _device() -> str | None:
-    try:
-        return "cuda:0" if _core.cuda_device_count() > 0 else None
-    except wootz.errors.WootzError:
-        return None
-
-
-if _device() is None:
-    pytest.skip("no CUDA device on this machine", allow_module_level=True)
+needs.device()
 
 torch = pytest.importorskip("torch")
 cupy = pytest.importorskip("cupy")
 N, K, FORMAT = 96, 520, "mxfp4"
-
-
-@pytest.fixture(scope="module")
-def lib() -> Any:
-    return wootz.load()
 
 
 @pytest.fixture(scope="module")

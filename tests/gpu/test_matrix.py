@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 import wootz
@@ -15,26 +16,11 @@ from wootz import _core
 from wootz.errors import ArgumentError, DeviceError, DtypeError, FormatError, NoKernelError
 
 pytestmark = pytest.mark.gpu
-
-
-def _device() -> str | None:
-    try:
-        return "cuda:0" if _core.cuda_device_count() > 0 else None
-    except wootz.errors.WootzError:
-        return None
-
-
-if _device() is None:
-    pytest.skip("no CUDA device on this machine", allow_module_level=True)
+needs.device()
 
 torch = pytest.importorskip("torch")
 DEVICE = "cuda:0"
 FORMATS = ("int4", "mxfp4", "nvfp4")
-
-
-@pytest.fixture(scope="module")
-def lib() -> Any:
-    return wootz.load()
 
 
 def kernel(lib: Any, name: str, **request: Any) -> Any:

@@ -8,35 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 import wootz
-from wootz import _core
 from wootz.errors import NoKernelError
 from wootz.formats.sample import random_tensor
 
 pytestmark = pytest.mark.gpu
-
-
-def _device() -> str | None:
-    try:
-        return "cuda:0" if _core.cuda_device_count() > 0 else None
-    except wootz.errors.WootzError:
-        return None
-
-
-if _device() is None:
-    pytest.skip("no CUDA device on this machine", allow_module_level=True)
+needs.device()
 
 torch = pytest.importorskip("torch")
 DEVICE = "cuda:0"
 LAUNCHES = 1500
 SHAPES = ((16, 4096, 4096), (64, 8192, 1032), (128, 4096, 2048), (300, 8192, 1032), (1000, 2056, 1544))
-
-
-@pytest.fixture(scope="module")
-def lib() -> Any:
-    return wootz.load()
 
 
 @pytest.mark.parametrize("name", ["int4", "int8", "uint4_z", "nvfp4"])
