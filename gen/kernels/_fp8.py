@@ -28,6 +28,18 @@ _BLOCKWISE = (
 )
 
 
+def parameters(out: str) -> tuple[Parameter, ...]:
+    """The entry's parameters, in order."""
+    return (
+        Parameter("a", "bytes", "in"),
+        Parameter("b", "bytes", "in"),
+        Parameter("scale_a", "f32", "in"),
+        Parameter("scale_b", "f32", "in"),
+        Parameter("y", out, "out"),
+        *SIZES,
+    )
+
+
 def types(dtype: str, options: dict[str, str]) -> dict[str, str]:
     return {"y": options["out"]}
 

@@ -12,7 +12,8 @@ from ..family import Family, Formula, Instance, Operand
 from ..lower import cutlass, warp_gemm
 from ..lower.warp_gemm import Parameter, Tile
 from ..target import Target
-from ._fp8 import OUTPUTS, SIZES, accepts, aligned_output, configurations, gate, types
+from . import _fp8
+from ._fp8 import OUTPUTS, accepts, aligned_output, configurations, gate, types
 
 _WHEN: tuple[Formula, ...] = (
     ["or", ["eq", "rows_a", 1], ["eq", "rows_a", "m"]],
@@ -23,16 +24,7 @@ _WHEN: tuple[Formula, ...] = (
 
 def parameters(out: str) -> tuple[Parameter, ...]:
     """The entry's parameters, in order."""
-    return (
-        Parameter("a", "bytes", "in"),
-        Parameter("b", "bytes", "in"),
-        Parameter("scale_a", "f32", "in"),
-        Parameter("scale_b", "f32", "in"),
-        Parameter("y", out, "out"),
-        *SIZES,
-        Parameter("rows_a", "u32", "shape"),
-        Parameter("rows_b", "u32", "shape"),
-    )
+    return (*_fp8.parameters(out), Parameter("rows_a", "u32", "shape"), Parameter("rows_b", "u32", "shape"))
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Instance]:

@@ -12,24 +12,12 @@ from collections.abc import Iterable, Iterator
 from ..axes import Format
 from ..family import Family, Formula, Instance, Operand
 from ..lower import cutlass, warp_gemm
-from ..lower.warp_gemm import Parameter, Tile
+from ..lower.warp_gemm import Tile
 from ..target import Target
-from ._fp8 import OUTPUTS, SIZES, accepts, aligned_output, block_configurations, gate, types
+from ._fp8 import OUTPUTS, accepts, aligned_output, block_configurations, gate, parameters, types
 
 BLOCK = 128
 _BLOCKS: Formula = ["ceildiv", "k", BLOCK]
-
-
-def parameters(out: str) -> tuple[Parameter, ...]:
-    """The entry's parameters, in order."""
-    return (
-        Parameter("a", "bytes", "in"),
-        Parameter("b", "bytes", "in"),
-        Parameter("scale_a", "f32", "in"),
-        Parameter("scale_b", "f32", "in"),
-        Parameter("y", out, "out"),
-        *SIZES,
-    )
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Instance]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wootz.errors import ArgumentError, DtypeError, FormatError
 from wootz.formats import Descriptor, QuantizedTensor, quantize, tiles
+from wootz.formats.bank import stack
 from wootz.formats.sample import random_tensor
 
 from gen import axes, layout
@@ -122,7 +123,7 @@ def test_banks() -> None:
     rng = np.random.default_rng(7)
     format = CASES["e2m1 x 16 under f32"]
     members = [tiles.tile(quantize(rng.standard_normal((130, 200)), format)) for _ in range(3)]
-    bank = tiles.stack(members)
+    bank = stack(members)
     assert bank.shape == (3, 130, 200)
     assert {name: a.shape for name, a in bank.fields.items()} == {
         "codes": (3, 130, 128),
@@ -133,11 +134,11 @@ def test_banks() -> None:
         assert all(np.array_equal(one.fields[name], other.fields[name]) for name in one.fields)
     assert np.array_equal(bank.dequantize()[2], members[2].dequantize())
     with pytest.raises(ArgumentError, match=r"members\[1\].*\(130, 200\).*\(130, 300\)"):
-        tiles.stack([members[0], tiles.tile(quantize(rng.standard_normal((130, 300)), format))])
+        stack([members[0], tiles.tile(quantize(rng.standard_normal((130, 300)), format))])
     with pytest.raises(FormatError, match=r"members\[1\]"):
-        tiles.stack([members[0], tiles.tile(quantize(np.ones((130, 200)), CASES["e2m1 x 32"]))])
+        stack([members[0], tiles.tile(quantize(np.ones((130, 200)), CASES["e2m1 x 32"]))])
     with pytest.raises(ArgumentError, match="at least one"):
-        tiles.stack([])
+        stack([])
     with pytest.raises(ArgumentError, match="groups, rows, K"):
         tiles.unstack(members[0])
     with pytest.raises(ArgumentError):

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from ._grouped_dense import paired as expect
 from ._grouped_dense import paired_operands as operands
-from .grouped_qmm_paired import brief, shapes, small
+from .grouped_qmm import brief, shapes, small
 
 __all__ = ["brief", "expect", "operands", "shapes", "small"]

@@ -16,20 +16,11 @@ from ..formats import Descriptor
 from ..reference import Expected, to_double
 from . import _grouped, gemm
 from ._data import activations, needed
+from .grouped_qmm import brief, shapes, small
+
+__all__ = ["brief", "expect", "gated", "operands", "shapes", "small"]
 
 SLOPE, ROUNDINGS = 1.13, 8 * 2.0**-24
-
-
-def shapes(format: Descriptor | None) -> list[dict[str, int]]:
-    return [*_grouped.VARIABLE, *_grouped.LARGE]
-
-
-def small(format: Descriptor | None) -> list[dict[str, int]]:
-    return [*_grouped.VARIABLE[2:]]
-
-
-def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return [*_grouped.BRIEF]
 
 
 def operands(

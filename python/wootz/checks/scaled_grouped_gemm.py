@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..formats import Descriptor
-from ..formats.tiles import ROWS, stack
+from ..formats.bank import stack
+from ..formats.tiles import ROWS
 from ..reference import Expected
 from . import _scaled
 from ._data import needed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from .descriptor import Descriptor
 from .packed import PackedTensor
 from .tensor import array_mover
 from .tiles import TiledTensor
-from .tiles import stack as stack_tiled
 
 __all__ = ["PackedBank", "stack"]
 
@@ -61,31 +60,36 @@ class PackedBank:
         return PackedTensor(self.format, self.shape[1:], {name: a[i] for name, a in self.fields.items()})
 
 
-def stack(members: Iterable[PackedTensor | TiledTensor]) -> PackedBank | TiledTensor:
+_BANKS: dict[type, Callable[..., Any]] = {PackedTensor: PackedBank, TiledTensor: TiledTensor}
+"""What matrices in a layout are stacked to."""
+
+
+@overload
+def stack(members: Iterable[PackedTensor]) -> PackedBank: ...
+@overload
+def stack(members: Iterable[TiledTensor]) -> TiledTensor: ...
+def stack(members: Iterable[Any]) -> Any:
     """A bank, on the CPU, of matrices in one layout: packed ones give a PackedBank, tiled ones a TiledTensor
     of three axes. Raises ArgumentError (none, other shapes, other layouts), FormatError (other formats).
     """
-    if isinstance(members, (PackedTensor, TiledTensor)) or not isinstance(members, Iterable):
+    if type(members) in _BANKS or not isinstance(members, Iterable):
         raise ArgumentError(f"members: wanted a list of tensors; got a {type(members).__name__}")
     members = list(members)
     if not members:
         raise ArgumentError("members: wanted at least one tensor; got none")
-    tiled = [m for m in members if isinstance(m, TiledTensor)]
-    packed = [m for m in members if isinstance(m, PackedTensor)]
-    if len(tiled) == len(members):
-        return stack_tiled(tiled)
-    if len(packed) != len(members):
-        kinds = sorted({type(m).__name__ for m in members})
+    first, kinds = members[0], {type(member) for member in members}
+    if len(kinds) > 1 or type(first) not in _BANKS:
         raise ArgumentError(
             f"members: wanted PackedTensors (wootz.prepack) or TiledTensors (wootz.tile) alone; "
-            f"got {', '.join(kinds)}"
+            f"got {', '.join(sorted(kind.__name__ for kind in kinds))}"
         )
-    first = packed[0]
-    for i, member in enumerate(packed):
+    for i, member in enumerate(members):
+        if len(member.shape) != 2:
+            raise ArgumentError(f"members[{i}]: wanted a matrix; got a bank of {member.shape[0]}")
         if member.shape != first.shape:
             raise ArgumentError(f"members[{i}]: wanted a matrix of shape {first.shape}; got {member.shape}")
         if member.format != first.format:
             raise FormatError(f"members[{i}]: wanted format {first.format.name}; got {member.format.name}")
-    local = [member.to("cpu").fields for member in packed]
+    local = [member.to("cpu").fields for member in members]
     fields = {name: np.stack([each[name] for each in local]) for name in first.fields}
-    return PackedBank(first.format, (len(packed), *first.shape), fields)
+    return _BANKS[type(first)](first.format, (len(members), *first.shape), fields)

@@ -370,25 +370,8 @@ def untile(t: TiledTensor) -> QuantizedTensor:
     return QuantizedTensor(t.format, (n, k), fields)
 
 
-def stack(members: Sequence[TiledTensor]) -> TiledTensor:
-    """A bank of matrices of one shape and format, for grouped kernels. Raises ArgumentError, FormatError."""
-    if not members:
-        raise ArgumentError("members: wanted at least one tensor; got none")
-    first = members[0]
-    for i, member in enumerate(members):
-        if len(member.shape) != 2:
-            raise ArgumentError(f"members[{i}]: wanted a matrix; got a bank of {member.shape[0]}")
-        if member.shape != first.shape:
-            raise ArgumentError(f"members[{i}]: wanted a matrix of shape {first.shape}; got {member.shape}")
-        if member.format != first.format:
-            raise FormatError(f"members[{i}]: wanted format {first.format.name}; got {member.format.name}")
-    local = [member.to("cpu").fields for member in members]
-    fields = {name: np.stack([each[name] for each in local]) for name in first.fields}
-    return TiledTensor(first.format, (len(members), *first.shape), fields)
-
-
 def unstack(bank: TiledTensor) -> list[TiledTensor]:
-    """The matrices of a bank."""
+    """The matrices of a bank, as `bank.stack` makes one."""
     if len(bank.shape) != 3:
         raise ArgumentError(f"bank: wanted shape (groups, rows, K); got {bank.shape}")
     return [
