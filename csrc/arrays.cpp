@@ -38,10 +38,10 @@ void set_extents(View& view, const std::vector<std::int64_t>& shape, const std::
     overflow =
         __builtin_mul_overflow(view.size, static_cast<std::int64_t>(dtype.bits / 8), &view.bytes) || overflow;
     if (overflow) refuse(ErrorKind::argument, name, "has more elements than a 64-bit number counts");
-    if (view.size == 0) view.contiguous = true;
-    if (view.size != 0 && view.address == 0) {
-        refuse(ErrorKind::argument, name,
-               "has " + std::to_string(view.size) + " elements and no memory: its address is null");
+    if (view.size == 0) {
+        view.contiguous = true;
+    } else if (view.address == 0) {
+        refuse(ErrorKind::argument, name, "has a null address, and is not empty");
     }
 }
 

@@ -1,4 +1,4 @@
-"""Every kind of array that Python, NumPy, ml_dtypes, DLPack and __cuda_array_interface__ can describe: taken, or
+"""Every kind of array that NumPy, ml_dtypes, DLPack and __cuda_array_interface__ can describe: taken, or
 refused by name.
 """
 
@@ -120,8 +120,8 @@ def test_interface_types(typestr: str, dtype: str) -> None:
 
 @pytest.mark.parametrize(
     "typestr",
-    ["<c8", "|O8", "|S4", "<U2", "|V2", "<M8", "<m8", "<E2", "|41", "|51", "<f3", "<f0", "?f4", "<f", "f4", "<f16",
-     "", "<f4,i4"],
+    ["<c8", "|O8", "|S4", "<U2", "|V2", "<M8", "<m8", "<E2", "|41", "|51", "<f3", "<f0", "?f4", "<f", "f4",
+     "", "<f16", "<f4,i4"],
 )  # fmt: skip
 def test_interface_types_that_are_refused(typestr: str) -> None:
     with pytest.raises(DtypeError) as caught:
@@ -154,7 +154,7 @@ def test_dlpack_devices(type: int) -> None:
 
 def test_a_null_pointer() -> None:
     for made in (HandMade(data=0), HandMade(data=0, byte_offset=64), Interface(shape=(2, 3))):
-        with pytest.raises(ArgumentError, match=r"^x has 6 elements and no memory: its address is null$"):
+        with pytest.raises(ArgumentError, match=r"^x has a null address, and is not empty$"):
             arrays.view(made, "x")
     empty = HandMade(data=0, byte_offset=64)
     empty.shape[1] = 0
@@ -191,7 +191,7 @@ def test_no_dimensions_and_no_shape() -> None:
     made.raw.tensor.shape = None
     assert arrays.view(made, "x").shape == ()
     made.raw.tensor.ndim = 2
-    with pytest.raises(ArgumentError, match="^x has no shape$"):
+    with pytest.raises(ArgumentError, match=r"^x has no shape$"):
         arrays.view(made, "x")
 
 
@@ -206,7 +206,7 @@ def test_no_dimensions_and_no_shape() -> None:
 )
 def test_interface_strides(shape: Any, strides: Any, wanted: Any, dense: bool) -> None:
     if shape == ():
-        with pytest.raises(ArgumentError, match="^x has 1 elements and no memory"):
+        with pytest.raises(ArgumentError, match=r"^x has a null address, and is not empty$"):
             arrays.view(Interface(shape=shape), "x")
         return
     view = arrays.view(Interface(shape=shape, strides=strides), "x")
@@ -321,7 +321,7 @@ def test_a_device_that_is_none(device: Any) -> None:
         def __dlpack_device__(self) -> Any:
             return device
 
-    with pytest.raises(ArgumentError, match="^x describes its memory in no valid way"):
+    with pytest.raises(ArgumentError, match=r"^x describes its memory in no valid way"):
         arrays.view(Odd(), "x")
 
 
@@ -366,7 +366,7 @@ def test_an_interface_that_raises() -> None:
         def __cuda_array_interface__(self) -> dict[str, Any]:
             raise RuntimeError("on another device")
 
-    with pytest.raises(ArgumentError, match="^x .*on another device"):
+    with pytest.raises(ArgumentError, match=r"^x .*on another device"):
         arrays.view(Raising(), "x")
 
 
