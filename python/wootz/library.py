@@ -14,6 +14,7 @@ from .errors import ArgumentError, ArtifactError, NoKernelError, near
 from .formats import Descriptor
 from .index import Index
 from .kernel import Kernel, Request
+from .log import event
 from .signature import Signature
 
 __all__ = ["Library", "default_folder", "default_library", "load"]
@@ -33,6 +34,8 @@ class Library:
         self.path = Path(path).resolve()
         self.index = Index.read(self.path)
         self._formats: dict[str, Descriptor] = {}
+        cells = self.index.count("cells")
+        event("library_opened", f"{self.path}: {cells} cells", path=str(self.path), cells=cells)
 
     def __repr__(self) -> str:
         return f"<wootz library {self.path}: {self.index.count('cells')} cells>"
