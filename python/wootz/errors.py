@@ -15,6 +15,7 @@ __all__ = [
     "DtypeError",
     "FormatError",
     "ManifestError",
+    "MissingPackageError",
     "NoKernelError",
     "OutOfMemoryError",
     "WootzError",
@@ -55,6 +56,10 @@ class FormatError(WootzError, ValueError):
 
 class DeviceError(WootzError, RuntimeError):
     """A device is absent, unusable, or not the one that the other arguments are on."""
+
+
+class MissingPackageError(WootzError, ImportError):
+    """What was asked for needs a package that is not installed; the message names it."""
 
 
 # What to do about a driver's result, by its code in CUresult.

@@ -15,6 +15,7 @@ from .formats import Descriptor
 from .index import Index
 from .kernel import Kernel, Request
 from .log import event
+from .profiling import traced
 from .signature import Signature
 
 __all__ = ["Library", "default_folder", "default_library", "load"]
@@ -96,7 +97,8 @@ class Library:
         request = Request(
             name, self._format_of(signature, format), dtype, self._options(signature, options), where
         )
-        return Kernel(self, signature, request, self._check_shipped(signature, request))
+        made = Kernel(self, signature, request, self._check_shipped(signature, request))
+        return traced(made, made.name)
 
     def shipped(self, stem: str) -> str:
         """The targets that have a binary of kernel/format/dtype, for messages."""
