@@ -14,7 +14,6 @@ __all__ = [
     "DriverError",
     "DtypeError",
     "FormatError",
-    "ManifestError",
     "MissingPackageError",
     "NoKernelError",
     "OutOfMemoryError",
@@ -24,10 +23,6 @@ __all__ = [
 
 class WootzError(Exception):
     """Base of all errors raised by wootz."""
-
-
-class ManifestError(WootzError, ValueError):
-    """A kernel manifest is wrong; the message has one `file:line: path: what` a line."""
 
 
 class ArtifactError(WootzError):
