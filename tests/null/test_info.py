@@ -74,6 +74,25 @@ def test_what_is_counted_is_what_is_picked(folder: Path) -> None:
     assert sum("problem" not in cell for cell in every) == coverage["served"]
 
 
+def test_the_best_target_serves_what_it_has(tmp_path: Path) -> None:
+    """Two targets of the CPU are equally good: the index's first one comes first."""
+    made = tools.Folder(tmp_path / "a")
+    file = made.file("cpu/kernels.so", tools.image(), "baseline")
+    made.targets.append({**made.targets[0], "key": "other"})
+    made.cell("copy", "-", "f16", "cpu", [file], evidence=["emitted", "executed:cpu"])
+    for kernel, format, dtype in tools.CELLS:
+        made.cell(kernel, format, dtype, "other", [file])
+    lib = wootz.load(made.write())
+    (coverage,) = introspection.served(lib, ["cpu"])
+    assert coverage["targets"] == [
+        {"target": "cpu", "serves": 1, "executed": {"cpu": 1}},
+        {"target": "other", "serves": 4, "executed": {"nowhere": 4}},
+    ]
+    targets = [cell["target"] for name in lib.kernels() for cell in introspection.picked(lib, "cpu", name)]
+    assert sorted(targets) == ["cpu", *["other"] * 4]
+    assert not coverage["unserved"]
+
+
 def test_one_kernel(folder: Path) -> None:
     (cell,) = introspection.picked(wootz.load(folder), "cpu", "qgemv", "toy", "f32")
     assert cell == {
