@@ -275,13 +275,14 @@ void refuse_lazy_tensor(const py::object& array, const std::string& name) {
 int owning_device(std::uintptr_t address, const std::string& name) {
     const py::gil_scoped_release unlocked;
     try {
-        return driver::device_of_pointer(address);
+        const int device = driver::device_of_pointer(address);
+        if (device >= 0) return device;  // below: memory that the device reaches, and that no driver made
     } catch (const DriverFailure& failure) {
         if (failure.code() != driver::kInvalidValue) throw;
-        refuse(ErrorKind::device, name,
-               "is at address " + std::to_string(address) +
-                   ", which is no device's memory: the host's, or freed before");
     }
+    refuse(ErrorKind::device, name,
+           "is at address " + std::to_string(address) +
+               ", which is no device's memory: the host's, or freed before");
 }
 
 // Where the producer's pending work is. Version 2 of the interface and before have no such key.

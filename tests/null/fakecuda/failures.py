@@ -179,6 +179,8 @@ def arguments() -> None:
         kernel(ok, out=Interface(base[:8], driver, data=(base.ctypes.data, True)))
     with raises(errors.DeviceError, "x is at address 16, which is no device's memory"):
         kernel(Interface(base[:8], driver, data=(0x10, False)), out=ok)
+    with raises(errors.DeviceError, "which is no device's memory"):
+        kernel(Interface(base[:8], driver, -2), out=ok)
     with raises(errors.ArgumentError, "x has a null address, and is not empty"):
         kernel(Interface(base[:8], driver, data=(0, False)), out=ok)
     driver.fail("cuPointerGetAttribute", 719)
