@@ -7,6 +7,7 @@
 
 #include "dlpack.hpp"
 #include "driver.hpp"
+#include "dtypes.hpp"
 #include "errors.hpp"
 
 namespace py = pybind11;
@@ -16,48 +17,6 @@ namespace {
 
 [[noreturn]] void refuse(ErrorKind kind, const std::string& name, const std::string& what) {
     throw Error(kind, name + " " + what);
-}
-
-// An element type by its kind, as NumPy writes it (bfloat: 'E', 8-bit floats: '4' and '5' by their exponent
-// bits), and its size in bits.
-struct Dtype {
-    char kind;
-    unsigned bits;
-    const char* name;
-};
-constexpr std::array<Dtype, 15> kDtypes{{{'f', 16, "f16"},
-                                         {'E', 16, "bf16"},
-                                         {'f', 32, "f32"},
-                                         {'f', 64, "f64"},
-                                         {'i', 8, "i8"},
-                                         {'i', 16, "i16"},
-                                         {'i', 32, "i32"},
-                                         {'i', 64, "i64"},
-                                         {'u', 8, "u8"},
-                                         {'u', 16, "u16"},
-                                         {'u', 32, "u32"},
-                                         {'u', 64, "u64"},
-                                         {'b', 8, "bool"},
-                                         {'4', 8, "e4m3"},
-                                         {'5', 8, "e5m2"}}};
-
-const Dtype* find_dtype(char kind, unsigned bits) {
-    for (const Dtype& dtype : kDtypes) {
-        if (dtype.kind == kind && dtype.bits == bits) return &dtype;
-    }
-    return nullptr;
-}
-
-// The types that have the same name in ml_dtypes and in torch, and in NumPy no code.
-const Dtype* find_spelling(const std::string& spelling) {
-    if (spelling == "bfloat16") return find_dtype('E', 16);
-    if (spelling == "float8_e4m3fn") return find_dtype('4', 8);
-    if (spelling == "float8_e5m2") return find_dtype('5', 8);
-    return nullptr;
-}
-
-[[noreturn]] void refuse_dtype(const std::string& name, const std::string& dtype) {
-    refuse(ErrorKind::dtype, name, "has elements of type " + dtype + ", which no kernel takes");
 }
 
 // Fills everything that follows from the shape and the strides.
@@ -79,7 +38,11 @@ void set_extents(View& view, const std::vector<std::int64_t>& shape, const std::
     overflow =
         __builtin_mul_overflow(view.size, static_cast<std::int64_t>(dtype.bits / 8), &view.bytes) || overflow;
     if (overflow) refuse(ErrorKind::argument, name, "has more elements than a 64-bit number counts");
-    if (view.size == 0) view.contiguous = true;
+    if (view.size == 0) {
+        view.contiguous = true;
+    } else if (view.address == 0) {
+        refuse(ErrorKind::argument, name, "has a null address, and is not empty");
+    }
 }
 
 std::vector<std::int64_t> compact_strides(const std::vector<std::int64_t>& shape) {
@@ -100,28 +63,32 @@ void divide_strides(std::vector<std::int64_t>& strides, std::int64_t itemsize, c
     }
 }
 
-void refuse_byte_order(const std::string& name, char order) {
-    if (order == '>') {
-        refuse(ErrorKind::dtype, name,
-               "has big-endian elements, kernels take little-endian ones: use .astype(" + name +
-                   ".dtype.newbyteorder('='))");
-    }
-}
-
 // ---- NumPy
 
 const Dtype& numpy_dtype(const py::dtype& dtype, const std::string& name) {
     refuse_byte_order(name, dtype.byteorder());
     const auto bits = static_cast<unsigned>(dtype.itemsize() * 8);
     if (const Dtype* known = find_dtype(dtype.kind(), bits)) return *known;
-    const auto spelling = py::cast<std::string>(py::str(dtype.attr("name")));
+    const bool structure = !dtype.attr("names").is_none();
+    const auto spelling =
+        py::cast<std::string>(py::str(structure ? py::object(dtype) : py::object(dtype.attr("name"))));
     if (const Dtype* narrow = find_spelling(spelling))
         return *narrow;  // ml_dtypes; they have no code in the buffer protocol
     refuse_dtype(name, spelling);
 }
 
+// NumPy's masked arrays say with an array, or with a number, which elements are none.
+void refuse_mask(const py::array& array, const std::string& name) {
+    if (Py_TYPE(array.ptr()) == py::detail::npy_api::get().PyArray_Type_) return;
+    if (py::isinstance<py::array>(py::getattr(array, "mask", py::none()))) {
+        refuse(ErrorKind::argument, name,
+               "has a mask, which no kernel takes: pass " + name + ".filled(), or " + name + ".data");
+    }
+}
+
 View view_numpy(const py::array& array, const std::string& name) {
     View view;
+    refuse_mask(array, name);
     const Dtype& dtype = numpy_dtype(array.dtype(), name);
     std::vector<std::int64_t> shape(array.shape(), array.shape() + array.ndim());
     std::vector<std::int64_t> strides(array.strides(), array.strides() + array.ndim());
@@ -136,30 +103,29 @@ View view_numpy(const py::array& array, const std::string& name) {
 
 // ---- DLPack
 
-struct DlpackCode {
+struct DeviceName {
+    std::int32_t type;
     const char* name;
-    char kind;  // as in kDtypes; 0: not taken
 };
-// By DLDataTypeCode; the codes from 7 on are the 8-bit and narrower floats, of which two are taken.
-constexpr std::uint8_t kDlpackE4m3 = 10, kDlpackE5m2 = 12;
-constexpr std::array<DlpackCode, 7> kDlpackCodes{{{"int", 'i'},
-                                                  {"uint", 'u'},
-                                                  {"float", 'f'},
-                                                  {"opaque", 0},
-                                                  {"bfloat", 'E'},
-                                                  {"complex", 0},
-                                                  {"bool", 'b'}}};
+// By DLDeviceType: those that no kernel runs on.
+constexpr std::array<DeviceName, 11> kOtherDevices{{{4, "OpenCL"},
+                                                    {7, "Vulkan"},
+                                                    {9, "VPI"},
+                                                    {10, "ROCm"},
+                                                    {11, "ROCm's host memory"},
+                                                    {12, "an extension's device"},
+                                                    {14, "oneAPI"},
+                                                    {15, "WebGPU"},
+                                                    {16, "Hexagon"},
+                                                    {17, "MAIA"},
+                                                    {18, "Trainium"}}};
 
-const Dtype& dlpack_dtype(const dlpack::DataType& type, const std::string& name) {
-    const bool listed = type.code < kDlpackCodes.size();
-    const char narrow = type.code == kDlpackE4m3 ? '4' : type.code == kDlpackE5m2 ? '5' : '\0';
-    const DlpackCode code = listed ? kDlpackCodes[type.code] : DlpackCode{"narrow float", narrow};
-    const Dtype* known = type.lanes == 1 ? find_dtype(code.kind, type.bits) : nullptr;
-    if (known != nullptr) return *known;
-    std::string spelling = code.name + std::to_string(type.bits);
-    if (!listed) spelling += " (DLPack code " + std::to_string(type.code) + ")";
-    if (type.lanes != 1) spelling += " in vectors of " + std::to_string(type.lanes);
-    refuse_dtype(name, spelling);
+std::string other_device(std::int32_t type) {
+    const std::string number = "DLPack device type " + std::to_string(type);
+    for (const DeviceName& device : kOtherDevices) {
+        if (device.type == type) return std::string(device.name) + " (" + number + ")";
+    }
+    return number;
 }
 
 void set_dlpack_device(View& view, const dlpack::Device& device, const std::string& name) {
@@ -180,8 +146,7 @@ void set_dlpack_device(View& view, const dlpack::Device& device, const std::stri
             return;
         default:
             refuse(ErrorKind::device, name,
-                   "is on a device that no kernel runs on (DLPack device type " +
-                       std::to_string(device.type) + ")");
+                   "is on a device that no kernel runs on: " + other_device(device.type));
     }
 }
 
@@ -190,12 +155,14 @@ View view_tensor(const dlpack::Tensor& tensor, bool readonly, const std::string&
     const Dtype& dtype = dlpack_dtype(tensor.dtype, name);
     set_dlpack_device(view, tensor.device, name);
     if (tensor.ndim < 0) refuse(ErrorKind::argument, name, "has a negative rank");
+    if (tensor.ndim > 0 && tensor.shape == nullptr) refuse(ErrorKind::argument, name, "has no shape");
     const auto rank = static_cast<std::size_t>(tensor.ndim);
     std::vector<std::int64_t> shape(tensor.shape, tensor.shape + rank);
     const std::vector<std::int64_t> strides =
         tensor.strides == nullptr ? compact_strides(shape)
                                   : std::vector<std::int64_t>(tensor.strides, tensor.strides + rank);
-    view.address = reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset;
+    if (tensor.data != nullptr)
+        view.address = reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset;
     view.readonly = readonly;
     set_extents(view, shape, strides, dtype, name);
     return view;
@@ -229,11 +196,10 @@ py::object export_capsule(const py::object& array, const std::string& name, bool
     return ask(name, "__dlpack__", [&] { return method(**arguments); });
 }
 
-// The 8-bit float that the elements are, by the array's own dtype; null for any other.
-const Dtype* byte_float(const py::object& array) {
+// The name of the array's own dtype, without its library's.
+std::string dtype_spelling(const py::object& array) {
     const auto spelling = py::cast<std::string>(py::str(py::getattr(array, "dtype", py::none())));
-    const Dtype* found = find_spelling(spelling.substr(spelling.rfind('.') + 1));
-    return found != nullptr && found->bits == 8 ? found : nullptr;
+    return spelling.substr(spelling.rfind('.') + 1);
 }
 
 // The same memory as bytes: torch exports no 8-bit floats in many of its versions.
@@ -258,8 +224,10 @@ View view_dlpack(const py::object& array, const std::string& name, std::int64_t 
     try {
         owner = give(array);
     } catch (const Error&) {
-        hidden = byte_float(array);
-        if (hidden == nullptr) throw;
+        const std::string spelling = dtype_spelling(array);
+        if (!narrow_float(spelling)) throw;
+        hidden = find_spelling(spelling);
+        if (hidden == nullptr) refuse_dtype(name, spelling);
         owner = give(as_bytes(array, name));
     }
     View view;
@@ -271,7 +239,8 @@ View view_dlpack(const py::object& array, const std::string& name, std::int64_t 
                    "comes in version " + std::to_string(managed->version.major) +
                        " of DLPack; this wootz reads version 1 and before");
         }
-        view = view_tensor(managed->tensor, (managed->flags & dlpack::kReadOnly) != 0, name);
+        const std::uint64_t fixed = dlpack::kReadOnly | dlpack::kCopied;  // what is written to a copy is lost
+        view = view_tensor(managed->tensor, (managed->flags & fixed) != 0, name);
     } else if (PyCapsule_IsValid(owner.ptr(), "dltensor") != 0) {
         const auto* managed =
             static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(owner.ptr(), "dltensor"));
@@ -302,20 +271,42 @@ void refuse_lazy_tensor(const py::object& array, const std::string& name) {
 
 // ---- __cuda_array_interface__
 
-const Dtype& typestr_dtype(const std::string& typestr, const std::string& name) {
-    if (typestr.size() < 3 || typestr.size() > 4) refuse_dtype(name, typestr);
-    refuse_byte_order(name, typestr[0]);
-    const int bytes = std::atoi(typestr.c_str() + 2);
-    const Dtype* known = bytes > 0 ? find_dtype(typestr[1], static_cast<unsigned>(bytes) * 8) : nullptr;
-    if (known == nullptr) refuse_dtype(name, typestr + " (bfloat16 needs DLPack)");
-    return *known;
+// The device that owns the memory: the driver knows it.
+int owning_device(std::uintptr_t address, const std::string& name) {
+    const py::gil_scoped_release unlocked;
+    try {
+        const int device = driver::device_of_pointer(address);
+        if (device >= 0) return device;  // below: memory that the device reaches, and that no driver made
+    } catch (const DriverFailure& failure) {
+        if (failure.code() != driver::kInvalidValue) throw;
+    }
+    refuse(ErrorKind::device, name,
+           "is at address " + std::to_string(address) +
+               ", which is no device's memory: the host's, or freed before");
 }
 
-const Dtype& named_dtype(const std::string& spelling, const std::string& name) {
-    for (const Dtype& dtype : kDtypes) {
-        if (spelling == dtype.name) return dtype;
+// Where the producer's pending work is. Version 2 of the interface and before have no such key.
+std::optional<std::uintptr_t> pending_stream(const py::object& stream, const std::string& name) {
+    if (stream.is_none()) return std::nullopt;
+    const auto handle = py::cast<std::uintptr_t>(stream);
+    if (handle == 0) {
+        refuse(ErrorKind::argument, name,
+               "gives stream 0, which __cuda_array_interface__ forbids: "
+               "1 is the default stream, 2 that of the thread");
     }
-    refuse_dtype(name, spelling);
+    return handle;
+}
+
+constexpr int kInterfaceVersion = 3;
+
+void check_interface(const py::object& version, const py::object& mask, const std::string& name) {
+    if (py::cast<int>(version) > kInterfaceVersion) {
+        refuse(ErrorKind::argument, name,
+               "comes in version " + py::cast<std::string>(py::str(version)) +
+                   " of __cuda_array_interface__; this wootz reads version " +
+                   std::to_string(kInterfaceVersion) + " and before");
+    }
+    if (!mask.is_none()) refuse(ErrorKind::argument, name, "has a mask, which no kernel takes");
 }
 
 View view_interface(const py::object& array, const std::string& name) {
@@ -325,7 +316,7 @@ View view_interface(const py::object& array, const std::string& name) {
     const auto field = [&](const char* key) {
         return interface.contains(key) ? py::object(interface[key]) : py::object(py::none());
     };
-    if (!field("mask").is_none()) refuse(ErrorKind::argument, name, "has a mask, which no kernel takes");
+    check_interface(field("version"), field("mask"), name);
     // Our own arrays say what the interface cannot: bfloat16, and the device.
     const py::object own = field("wootz");
     const Dtype& dtype = own.is_none()
@@ -349,15 +340,23 @@ View view_interface(const py::object& array, const std::string& name) {
     view.readonly = py::cast<bool>(data[py::int_(1)]);
     view.device_type = "cuda";
     view.owner = array;
-    if (!field("stream").is_none()) view.stream = py::cast<std::uintptr_t>(field("stream"));
+    view.stream = pending_stream(field("stream"), name);
     set_extents(view, shape, strides, dtype, name);
     if (!own.is_none()) {
         view.device_id = py::cast<int>(own[py::int_(1)]);
-    } else if (view.address != 0) {  // the driver knows it
-        const py::gil_scoped_release unlocked;
-        view.device_id = driver::device_of_pointer(view.address);
+    } else if (view.address != 0) {
+        view.device_id = owning_device(view.address, name);
     }
     return view;
+}
+
+// As Python's hasattr, which hides no error but an AttributeError.
+bool has(const py::object& array, const char* attribute) {
+    PyObject* found = PyObject_GetAttrString(array.ptr(), attribute);
+    if (found == nullptr && PyErr_ExceptionMatches(PyExc_AttributeError) == 0) throw py::error_already_set();
+    PyErr_Clear();
+    Py_XDECREF(found);
+    return found != nullptr;
 }
 
 }  // namespace
@@ -371,8 +370,8 @@ View view_array(const py::object& array, const std::string& name, std::int64_t s
     if (py::isinstance<py::array>(array)) return view_numpy(py::reinterpret_borrow<py::array>(array), name);
     try {
         refuse_lazy_tensor(array, name);
-        if (py::hasattr(array, "__dlpack__")) return view_dlpack(array, name, stream);
-        if (py::hasattr(array, "__cuda_array_interface__")) return view_interface(array, name);
+        if (has(array, "__dlpack__")) return view_dlpack(array, name, stream);
+        if (has(array, "__cuda_array_interface__")) return view_interface(array, name);
     } catch (const py::error_already_set& error) {
         if (!error.matches(PyExc_Exception)) throw;
         refuse(ErrorKind::argument, name,

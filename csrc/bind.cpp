@@ -123,6 +123,17 @@ void bind_cuda(py::module_& module) {
         },
         py::arg("device"));
     module.def(
+        "cuda_device_memory",
+        [](int device, bool ask_free) {
+            driver::DeviceMemory memory;
+            {
+                const py::gil_scoped_release unlocked;
+                memory = driver::device_memory(device, ask_free);
+            }
+            return py::make_tuple(memory.total, memory.free, memory.integrated);
+        },
+        py::arg("device"), py::arg("ask_free") = false);
+    module.def(
         "cuda_order_streams",
         [](int device, std::uintptr_t before, std::uintptr_t after) {
             driver::order_streams(device, stream_of(before), stream_of(after));

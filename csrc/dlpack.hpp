@@ -48,7 +48,7 @@ struct Version {
 };
 
 constexpr std::uint32_t kMajor = 1;
-constexpr std::uint64_t kReadOnly = 1;
+constexpr std::uint64_t kReadOnly = 1, kCopied = 2;  // flags
 
 // The content of a capsule named "dltensor_versioned". Only `version` may be read before its major number is
 // checked.

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kMaxDevices = 256;
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76, kSharedOptIn = 97;  // CUdevice_attribute
-constexpr int kPointerDevice = 9;                                                  // CUpointer_attribute
+constexpr int kIntegrated = 18;
+constexpr int kPointerDevice = 9;  // CUpointer_attribute
 constexpr unsigned kEventNoTiming = 2;
 
 // Never destroyed: objects of other threads or of a late collection may still look at it while the process
@@ -175,6 +176,25 @@ DeviceInfo device_info(int device) {
             attribute(driver, handle, kMultiprocessors),
             attribute(driver, handle, kSharedOptIn),
             version};
+}
+
+DeviceMemory device_memory(int device, bool ask_free) {
+    const Api& driver = api();
+    DeviceHandle handle = 0;
+    check(driver.device_get(&handle, device), "cuDeviceGet");
+    std::size_t total = 0, free = 0;
+    check(driver.device_memory(&total, handle), "cuDeviceTotalMem");
+    unsigned flags = 0;
+    int active = 0;
+    check(driver.context_state(handle, &flags, &active), "cuDevicePrimaryCtxGetState");
+    const bool known = ask_free || active != 0;
+    if (known) {
+        Scope scope(device);
+        std::size_t same = 0;
+        check(driver.memory_info(&free, &same), "cuMemGetInfo");
+    }
+    return {static_cast<std::int64_t>(total), known ? static_cast<std::int64_t>(free) : -1,
+            attribute(driver, handle, kIntegrated) != 0};
 }
 
 int device_of_pointer(Address address) {

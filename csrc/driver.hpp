@@ -52,6 +52,9 @@ constexpr Result kInvalidValue = 1;
     X(device_name, "cuDeviceGetName", true, char*, int, DeviceHandle)                                        \
     X(context_retain, "cuDevicePrimaryCtxRetain", true, Context*, DeviceHandle)                              \
     X(context_release, "cuDevicePrimaryCtxRelease_v2", true, DeviceHandle)                                   \
+    X(context_state, "cuDevicePrimaryCtxGetState", true, DeviceHandle, unsigned*, int*)                      \
+    X(device_memory, "cuDeviceTotalMem_v2", true, std::size_t*, DeviceHandle)                                \
+    X(memory_info, "cuMemGetInfo_v2", true, std::size_t*, std::size_t*)                                      \
     X(context_push, "cuCtxPushCurrent_v2", true, Context)                                                    \
     X(context_pop, "cuCtxPopCurrent_v2", true, Context*)                                                     \
     X(module_load, "cuModuleLoadData", true, Module*, const void*)                                           \
@@ -122,6 +125,13 @@ struct DeviceInfo {
 
 int device_count();
 DeviceInfo device_info(int device);
+// `free` is -1 where it was not asked for and no context of this process is active: making one costs memory.
+struct DeviceMemory {
+    std::int64_t total, free;
+    bool integrated;  // it shares the host's memory
+};
+DeviceMemory device_memory(int device, bool ask_free);
+
 int device_of_pointer(Address address);  // the ordinal of the device that owns the memory
 void order_streams(int device, Stream before, Stream after);
 void synchronize(int device, Stream stream);

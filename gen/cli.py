@@ -134,14 +134,22 @@ def _explain(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _verify(argv: Sequence[str]) -> int:
+RUN_TIME = {
+    "verify": "Run every cell against the reference.",
+    "info": "What this machine has, what runs there, and what a kernel would get.",
+}
+"""Commands of the package that runs kernels: each is the module of its name there, which reads its own
+arguments."""
+
+
+def _hand_on(command: str, argv: Sequence[str]) -> int:
     try:
-        module = importlib.import_module("wootz.verify")
+        module = importlib.import_module(f"wootz.{command}")
     except ModuleNotFoundError as error:
-        if error.name not in ("wootz", "wootz.verify", "wootz._core", "numpy"):
+        if error.name not in ("wootz", f"wootz.{command}", "wootz._core", "numpy"):
             raise
         raise UsageError(
-            f"verify needs the wootz package (no module {error.name} here): run: pip install wootz"
+            f"{command} needs the wootz package (no module {error.name} here): run: pip install wootz"
         ) from error
     return int(module.main(list(argv)) or 0)
 
@@ -232,8 +240,8 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--artifacts", "--out", type=Path, metavar="DIR", help="the folder it was built in")
     explain.add_argument("--json", action="store_true")
 
-    verify = commands.add_parser("verify", help="Run every cell against the reference.", add_help=False)
-    verify.set_defaults(run=None)
+    for name, text in RUN_TIME.items():
+        commands.add_parser(name, help=text, add_help=False)
     return parser
 
 
@@ -255,8 +263,8 @@ def _causes() -> Iterator[tuple[type[Exception], int]]:
 
 
 def _run(argv: Sequence[str]) -> int:
-    if argv[:1] == ["verify"]:
-        return _verify(argv[1:])
+    if argv and argv[0] in RUN_TIME:
+        return _hand_on(argv[0], argv[1:])
     args = _parser().parse_args(argv)
     return int(args.run(args))
 

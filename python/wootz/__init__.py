@@ -18,6 +18,7 @@ from .formats import QuantizedTensor
 from .formats import quantize as _quantize
 
 if TYPE_CHECKING:
+    from . import profiling
     from .arrays import DeviceArray, to_device
     from .formats.bank import PackedBank, stack
     from .formats.packed import PackedTensor, prepack, unpack
@@ -41,6 +42,7 @@ __all__ = [
     "errors",
     "load",
     "prepack",
+    "profiling",
     "quantize",
     "stack",
     "tile",
@@ -71,6 +73,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
+    if name == "profiling":
+        return importlib.import_module(".profiling", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)

@@ -14,7 +14,7 @@ __all__ = [
     "DriverError",
     "DtypeError",
     "FormatError",
-    "ManifestError",
+    "MissingPackageError",
     "NoKernelError",
     "OutOfMemoryError",
     "WootzError",
@@ -23,10 +23,6 @@ __all__ = [
 
 class WootzError(Exception):
     """Base of all errors raised by wootz."""
-
-
-class ManifestError(WootzError, ValueError):
-    """A kernel manifest is wrong; the message has one `file:line: path: what` a line."""
 
 
 class ArtifactError(WootzError):
@@ -55,6 +51,10 @@ class FormatError(WootzError, ValueError):
 
 class DeviceError(WootzError, RuntimeError):
     """A device is absent, unusable, or not the one that the other arguments are on."""
+
+
+class MissingPackageError(WootzError, ImportError):
+    """What was asked for needs a package that is not installed; the message names it."""
 
 
 # What to do about a driver's result, by its code in CUresult.

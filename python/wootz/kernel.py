@@ -9,7 +9,7 @@ from . import _core, arrays
 from .arguments import Call, Reader, Request
 from .errors import ArgumentError, ArtifactError, DeviceError, NoKernelError
 from .memory import common_device
-from .modules import check_file, fits, load_module, load_stub, resolve_device
+from .modules import check_file, fits, load_module, load_stub, note_choice, resolve_device
 from .program import NO_SPACE, Chosen, Entry, Program
 from .select import Device, rank
 from .signature import Binding, Signature
@@ -153,6 +153,7 @@ class Kernel:
 
     def _load(self, device: Device) -> Program:
         cell, file = self._choose(device)
+        note_choice(cell, file, device, self._library.targets)
         if dict(cell.get("types") or {}) != self._types:
             raise ArtifactError(f"{cell['key']}: its types are not those of other targets: build it again")
         names = self._reader.array_names()

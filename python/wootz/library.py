@@ -14,6 +14,8 @@ from .errors import ArgumentError, ArtifactError, NoKernelError, near
 from .formats import Descriptor
 from .index import Index
 from .kernel import Kernel, Request
+from .log import event
+from .profiling import traced
 from .signature import Signature
 
 __all__ = ["Library", "default_folder", "default_library", "load"]
@@ -33,6 +35,8 @@ class Library:
         self.path = Path(path).resolve()
         self.index = Index.read(self.path)
         self._formats: dict[str, Descriptor] = {}
+        cells = self.index.count("cells")
+        event("library_opened", f"{self.path}: {cells} cells", path=str(self.path), cells=cells)
 
     def __repr__(self) -> str:
         return f"<wootz library {self.path}: {self.index.count('cells')} cells>"
@@ -93,7 +97,8 @@ class Library:
         request = Request(
             name, self._format_of(signature, format), dtype, self._options(signature, options), where
         )
-        return Kernel(self, signature, request, self._check_shipped(signature, request))
+        made = Kernel(self, signature, request, self._check_shipped(signature, request))
+        return traced(made, made.name)
 
     def shipped(self, stem: str) -> str:
         """The targets that have a binary of kernel/format/dtype, for messages."""

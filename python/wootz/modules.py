@@ -7,13 +7,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from . import _core
 from .errors import ArtifactError, DeviceError
-from .select import Device, ptx_version
+from .log import event
+from .select import Device, Row, ptx_version, reason
 
 __all__ = ["fits", "load_module", "load_stub", "read_artifact", "resolve_device"]
 
@@ -39,10 +41,17 @@ def _cpu(number: int) -> Device:
 @functools.cache
 def _cuda(number: int) -> Device:
     info = _core.cuda_device_info(number)
+    _note_driver(info["driver_version"])
     return Device(
         "cuda", number, info["name"], info["capability"], ptx_version(info["driver_version"]),
         sms=info["sms"], shared_bytes=info["shared_bytes"],
     )  # fmt: skip
+
+
+@functools.cache
+def _note_driver(version: int) -> None:
+    driver, ptx = f"{version // 1000}.{version % 1000 // 10}", "{}.{}".format(*ptx_version(version))
+    event("driver_initialised", f"driver of CUDA {driver}, PTX up to {ptx}", driver=driver, ptx=ptx)
 
 
 @functools.cache
@@ -120,8 +129,25 @@ def load_module(folder: Path, file: Mapping[str, Any], device: Device) -> Module
     key = file["sha256"], str(device)
     module = _modules.get(key)
     if module is None:
+        start = time.perf_counter()
         module = _modules[key] = _LOAD[device.kind](read_artifact(folder, file), file["file"], device)
+        _note_module(file, device, 1e3 * (time.perf_counter() - start))
     return module
+
+
+def _note_module(file: Mapping[str, Any], device: Device, milliseconds: float) -> None:
+    name, size = file["file"], file["size"]
+    message = f"{name} loaded on {device}: {size} bytes, {milliseconds:.1f} ms"
+    event("module_loaded", message, file=name, bytes=size, milliseconds=milliseconds, device=str(device))
+
+
+def note_choice(
+    cell: Mapping[str, Any], file: Mapping[str, Any], device: Device, rows: Iterable[Row]
+) -> None:
+    """Logs which cell was taken, and why. rows: the targets of the index."""
+    key, target, name, why = cell["key"], cell["target"], file["file"], reason(cell["target"], rows, device)
+    message = f"{key} on {device}: {name}, {why}"
+    event("cell_chosen", message, cell=key, target=target, device=str(device), file=name, reason=why)
 
 
 def load_stub(folder: Path, cell: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Device", "parse_version", "ptx_version", "rank"]
+__all__ = ["Device", "parse_version", "ptx_version", "rank", "reason"]
 
 Row = Mapping[str, Any]
 Version = tuple[int, int]
@@ -77,6 +77,15 @@ def rank(rows: Iterable[Row], device: Device) -> list[Row]:
         (place, row) for row in rows if row["backend"] == device.kind and (place := _place(row, device))
     ]
     return [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def reason(target: str, rows: Iterable[Row], device: Device) -> str:
+    """Why a target was taken on a device, in words."""
+    order = [row["key"] for row in rank(rows, device)]
+    better = order[: order.index(target)] if target in order else []
+    if not better:
+        return f"the best target for {device.describe()}"
+    return f"the best target after {', '.join(better)}, which have no binary of it"
 
 
 def _place(row: Row, device: Device) -> tuple[int, ...] | None:

@@ -184,23 +184,26 @@ def test_explain(tmp_path: Path) -> None:
     assert wootz("explain", "qgemv", "mxfp4", "metal3.1").stdout.count("xcrun -sdk macosx") == 2
 
 
-def test_verify_is_handed_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", ["verify", "info"])
+def test_run_time_commands_are_handed_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
     class Module:
         @staticmethod
         def main(argv: list[str]) -> int:
             print(argv)
             return 3
 
-    monkeypatch.setattr(cli.importlib, "import_module", lambda name: Module)
-    assert cli.main(["verify", "--device", "cpu"]) == 3
+    monkeypatch.setattr(cli.importlib, "import_module", lambda name: {f"wootz.{command}": Module}[name])
+    assert cli.main([command, "--device", "cpu"]) == 3
     assert capsys.readouterr().out == "['--device', 'cpu']\n"
 
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name="wootz")
 
     monkeypatch.setattr(cli.importlib, "import_module", missing)
-    assert cli.main(["verify"]) == 2
-    assert "verify needs the wootz package" in capsys.readouterr().err
+    assert cli.main([command]) == 2
+    assert f"{command} needs the wootz package" in capsys.readouterr().err
 
 
 def test_without_the_generators_packages_the_error_says_what_to_install() -> None:

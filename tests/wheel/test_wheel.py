@@ -211,6 +211,20 @@ def test_verify_passes(clean: Clean, wheel: Wheel, tmp_path: Path) -> None:
     assert [cell["cell"] for cell in json.loads(report.read_text())["cells"]] == cells != []
 
 
+def test_info_needs_the_wheel_alone(clean: Clean, wheel: Wheel) -> None:
+    done = clean.run(str(clean.folder / "bin/python"), "-m", "wootz", "info", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    facts = json.loads(done.stdout)
+    assert facts["library"]["cells"] == len(wheel.index["cells"])
+    runs = {cell["key"] for cell in wheel.index["cells"] if cell["target"] == "cpu" and cell["files"]}
+    (cpu,) = (each for each in facts["coverage"] if each["device"] == "cpu")
+    assert cpu["served"] == len(runs)
+    name = wheel.index["formats"][0]["key"]
+    done = clean.run(clean.command, "info", "dequant", "--format", name, "--dtype", "f32", "--device", "cpu")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"dequant/{name}/f32/cpu on cpu\n  target    cpu: ")
+
+
 def test_a_tensor_to_write_to_gets_its_scale_too(wheel: Wheel, shared: Path) -> None:
     """The codes of one tensor under the scale of another would be wrong numbers."""
     folder = once(shared / "unzipped", wheel.archive.extractall)

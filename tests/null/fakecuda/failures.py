@@ -177,8 +177,16 @@ def arguments() -> None:
         kernel(Interface(np.zeros(8, ">f2"), driver), out=ok)
     with raises(errors.ArgumentError, "out is read-only"):
         kernel(ok, out=Interface(base[:8], driver, data=(base.ctypes.data, True)))
-    with raises(errors.DriverError, "cuPointerGetAttribute"):
+    with raises(errors.DeviceError, "x is at address 16, which is no device's memory"):
         kernel(Interface(base[:8], driver, data=(0x10, False)), out=ok)
+    with raises(errors.DeviceError, "which is no device's memory"):
+        kernel(Interface(base[:8], driver, -2), out=ok)
+    with raises(errors.ArgumentError, "x has a null address, and is not empty"):
+        kernel(Interface(base[:8], driver, data=(0, False)), out=ok)
+    driver.fail("cuPointerGetAttribute", 719)
+    with raises(errors.DriverError, "cuPointerGetAttribute", "the context is lost"):
+        kernel(Interface(base[:8], driver), out=ok)
+    driver.clear()
     with raises(errors.ArgumentError, "out shares memory with x"):
         kernel(ok, out=ok)
     with raises(errors.ArgumentError, "pass out="):

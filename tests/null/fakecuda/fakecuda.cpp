@@ -182,7 +182,11 @@ int cuDeviceGet(int* handle, int device) {
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     const State& s = state();
-    *value = attribute == 75 ? s.major : attribute == 76 ? s.minor : attribute == 16 ? 132 : 232448;
+    *value = attribute == 75   ? s.major
+             : attribute == 76 ? s.minor
+             : attribute == 16 ? 132
+             : attribute == 18 ? 0
+                               : 232448;
     return enter("cuDeviceGetAttribute");
 }
 int cuDeviceGetName(char* name, int size, int) {
@@ -197,6 +201,18 @@ int cuDevicePrimaryCtxRetain(std::intptr_t* context, int device) {
 int cuDevicePrimaryCtxRelease_v2(int device) {
     --state().retained[device];
     return enter("cuDevicePrimaryCtxRelease", std::to_string(device));
+}
+int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+    *flags = 0, *active = state().retained[device] > 0 ? 1 : 0;
+    return enter("cuDevicePrimaryCtxGetState", std::to_string(device));
+}
+int cuDeviceTotalMem_v2(std::size_t* bytes, int) {
+    *bytes = std::size_t{141} << 30;
+    return enter("cuDeviceTotalMem");
+}
+int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+    *total = std::size_t{141} << 30, *free = std::size_t{100} << 30;
+    return enter_in_context("cuMemGetInfo");
 }
 int cuCtxPushCurrent_v2(std::intptr_t context) {
     const int result = enter("cuCtxPushCurrent");
