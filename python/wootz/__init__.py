@@ -18,6 +18,7 @@ from .formats import QuantizedTensor
 from .formats import quantize as _quantize
 
 if TYPE_CHECKING:
+    from . import jit
     from .arrays import DeviceArray, to_device
     from .formats.bank import PackedBank, stack
     from .formats.packed import PackedTensor, prepack, unpack
@@ -39,6 +40,7 @@ __all__ = [
     "check_groups",
     "check_indices",
     "errors",
+    "jit",
     "load",
     "prepack",
     "quantize",
@@ -71,6 +73,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
+    if name == "jit":
+        return importlib.import_module(".jit", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
