@@ -410,6 +410,7 @@ def units() -> Callable[[str, str, str], plan.Unit]:
     return find
 
 
+BYTES = {"ptr": 8, "u64": 8, "u32": 4, "i32": 4, "f32": 4, "map": 128}
 PLAIN = ("sm_86", "sm_103", "sm_120")
 CASES = [
     *(
@@ -447,6 +448,9 @@ def test_emitted_text_compiles(
     assert isinstance(options, dict)
     cubin = elf.parse(real.compile(made.text, unit.source, arch, options))
     assert elf.functions(cubin, dynamic=False) >= record.symbols
+    for each in record.entries:
+        sizes = [BYTES[kind] for _, kind, _ in each["entry"]["args"]]
+        assert elf.parameters(cubin, each["entry"]["symbol"]) == sizes
     number = "".join(each for each in arch if each.isdigit())
     assert elf.cubin_number(cubin) == int(number)
     if elf.cubin_arch(cubin):
