@@ -31,9 +31,11 @@ class Library:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, jit: bool | Jit = False) -> None:
+        if not isinstance(jit, (bool, Jit)):
+            raise ArgumentError(f"jit is {jit!r}; want True, False or a wootz.jit.Jit")
         self.path = Path(path).resolve()
         self.index = Index.read(self.path)
-        self.jit: Jit | None = shared() if jit is True else jit or None
+        self.jit: Jit | None = (shared() if jit is True else jit) or None
         self._formats: dict[str, Descriptor] = {}
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wootz
 from wootz import errors
 from wootz.jit import Cache, Limits, Nvrtc, cache_folder, compiler, headers
 from wootz.jit.engine import key_of
@@ -202,6 +203,25 @@ def test_opening_a_library_for_it_imports_no_compiler(
     done = child("-c", code, str(tmp_path / "artifacts"), libcuda="/nowhere", WOOTZ_CACHE=str(tmp_path / "c"))
     assert done.stdout == "passed\n", done.stdout + done.stderr
     assert not (tmp_path / "c").exists()
+
+
+def test_what_jit_is(tmp_path: Path) -> None:
+    made = Bench(tmp_path)
+    with pytest.raises(errors.ArgumentError, match=r"jit is 'yes'; want True, False or a wootz.jit.Jit"):
+        wootz.load(made.folder.path, jit="yes")  # type: ignore[arg-type]
+    assert wootz.load(made.folder.path).jit is None
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_leaves_no_lock_behind(tmp_path: Path) -> None:
+    jit = Bench(tmp_path).jit()
+    with jit._lock(KEY), jit._guard:
+        child = os.fork()
+        if not child:
+            with jit._guard:
+                pass
+            os._exit(0 if jit._lock(KEY).acquire(timeout=5) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 # ---- headers
