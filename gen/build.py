@@ -91,7 +91,9 @@ def cell_records(
                 "files": files,
                 **({"stub": stub} if stub else {}),
                 "source": record.source,
+                "source_size": record.size,
                 "source_sha256": record.sha256,
+                "source_kind": record.kind,
                 "evidence": index.evidence_of(cell.key, record.sha256, bool(files), evidence),
                 "entries": [e["entry"] for e in mine],
             }

@@ -115,9 +115,10 @@ def emit_all(
 def record(unit: plan.Unit, inputs: str, made: Rendered) -> UnitRecord:
     """What the build remembers of a unit that was emitted. inputs: the digest of what it depends on."""
     paths = tuple(path for _, path in unit.artifacts)
-    digest = index.sha256(made.text.encode())
-    stub = (unit.stub_source, index.sha256(made.stub.encode()), unit.stub) if made.stub else ()
-    return UnitRecord(unit.key, inputs, unit.source, digest, paths, made.entries, made.kind, *stub)
+    data = made.text.encode()
+    stub = (unit.stub_source, index.sha256(made.stub.encode()), unit.stub) if made.stub else ("", "", "")
+    emitted = (unit.source, index.sha256(data), paths, made.entries, made.kind)
+    return UnitRecord(unit.key, inputs, *emitted, *stub, len(data))
 
 
 def _is_current(out: Path, record: UnitRecord | None, inputs: str) -> bool:

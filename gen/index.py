@@ -1,7 +1,7 @@
 """Artifacts -> index.json, the one file that the loader reads. A record is a line; every section is sorted by
 key.
 
-{"wootz_index":1,"generator":..,"compilers":{..},"count":{..},
+{"wootz_index":1,"generator":..,"compilers":{..},"nvrtc":{..},"count":{..},
 "targets":[
 {"key":..},
 ..],"kernels":[..],"formats":[..],"cells":[..]}
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from . import __version__
+from . import __version__, nvrtc
 from .axes import Format
 from .fragment import fragment
 from .provenance import BuildError
@@ -92,7 +92,13 @@ def target_record(target: Target) -> dict[str, Any]:
 def lines(compilers: Mapping[str, str], sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """The index, line by line. Each record has a "key", which is unique in its section and comes first."""
     count = {section: len(sections[section]) for section in ("formats", "kernels", "targets", "cells")}
-    meta = {"wootz_index": VERSION, "generator": __version__, "compilers": dict(compilers), "count": count}
+    meta = {
+        "wootz_index": VERSION,
+        "generator": __version__,
+        "compilers": dict(compilers),
+        "nvrtc": nvrtc.KINDS,
+        "count": count,
+    }
     yield dump(meta)[:-1] + ",\n"
     for number, section in enumerate(SECTIONS):
         yield f'{"]," if number else ""}"{section}":[\n'

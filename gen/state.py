@@ -47,7 +47,7 @@ def stat_of(path: Path) -> Stat | None:
 @dataclass(frozen=True)
 class UnitRecord:
     """One emitted unit. `entries`: {"dtype", "options", "entry"} of each entry point, and "types" where it
-    has any. The last three are of its host stub, where it has one."""
+    has any. `size`: bytes of the source. The three before it are of its host stub, where it has one."""
 
     unit: str
     inputs: str
@@ -59,6 +59,7 @@ class UnitRecord:
     stub_source: str = ""
     stub_sha256: str = ""
     stub: str = ""
+    size: int = 0
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from .formats import QuantizedTensor
 from .formats import quantize as _quantize
 
 if TYPE_CHECKING:
-    from . import profiling
+    from . import jit, profiling
     from .arrays import DeviceArray, to_device
     from .formats.bank import PackedBank, stack
     from .formats.packed import PackedTensor, prepack, unpack
@@ -40,6 +40,7 @@ __all__ = [
     "check_groups",
     "check_indices",
     "errors",
+    "jit",
     "load",
     "prepack",
     "profiling",
@@ -73,8 +74,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
-    if name == "profiling":
-        return importlib.import_module(".profiling", __name__)
+    if name in ("jit", "profiling"):
+        return importlib.import_module(f".{name}", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)

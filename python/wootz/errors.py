@@ -10,6 +10,7 @@ from collections.abc import Iterable
 __all__ = [
     "ArgumentError",
     "ArtifactError",
+    "CompileError",
     "DeviceError",
     "DriverError",
     "DtypeError",
@@ -29,6 +30,20 @@ class ArtifactError(WootzError):
     """An artifact folder is unusable: an index or a binary is missing, truncated, edited or at odds with the
     other.
     """
+
+
+class CompileError(WootzError, RuntimeError):
+    """A source could not be compiled for a device, or the compiler is not there.
+
+    file: the source, "" where it is about none. arch: what it was compiled for. log: what the compiler said.
+    """
+
+    def __init__(self, text: str, file: str = "", arch: str = "", log: str = "") -> None:
+        self.text, self.file, self.arch, self.log = text, file, arch, log
+        super().__init__(f"{text}\n{log}" if log else text)
+
+    def __reduce__(self) -> tuple[type[CompileError], tuple[str, str, str, str]]:
+        return type(self), (self.text, self.file, self.arch, self.log)
 
 
 class NoKernelError(WootzError, LookupError):

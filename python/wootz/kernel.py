@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core, arrays
 from .arguments import Call, Reader, Request
-from .errors import ArgumentError, ArtifactError, DeviceError, NoKernelError
+from .errors import ArgumentError, ArtifactError, DeviceError
+from .jit import sources
 from .memory import common_device
 from .modules import check_file, fits, load_module, load_stub, note_choice, resolve_device
 from .program import NO_SPACE, Chosen, Entry, Program
@@ -36,7 +37,7 @@ class Kernel:
     not waited for. workspace: any array of workspace_bytes() bytes, aligned to 128 on CUDA, which the caller
     zeroes once; calls leave it fit for the next one, but no two may use it at the same time. None: one is
     made for the call. Raises ArgumentError, DtypeError, FormatError, DeviceError, NoKernelError,
-    ArtifactError, DriverError.
+    ArtifactError, CompileError, DriverError.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Kernel:
 
     def _choose(self, device: Device) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """The cell of the best target that ships this kernel for the device, and its first file that runs
-        there.
+        there; where there is none, that of the best source, and how to compile it.
         """
         for row in rank(self._library.targets, device):
             cell = self._library.index.find("cells", self._request.cell(row["key"]))
@@ -176,10 +177,7 @@ class Kernel:
             for file in map(check_file, cell["files"]):
                 if fits(file, device):
                     return cell, file
-        raise NoKernelError(
-            f"{self.name} has no binary for {device.describe()}; it is shipped for: "
-            f"{self._library.shipped(self._request.stem)}"
-        )
+        return sources.find(self._library, self._request, device)
 
 
 def _pending_streams(call: Call, target: int) -> Iterable[int]:

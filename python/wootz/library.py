@@ -13,6 +13,7 @@ from .arrays import parse_device
 from .errors import ArgumentError, ArtifactError, NoKernelError, near
 from .formats import Descriptor
 from .index import Index
+from .jit import Jit, shared, sources
 from .kernel import Kernel, Request
 from .log import event
 from .profiling import traced
@@ -27,13 +28,16 @@ class Library:
     """The kernels of one artifact folder. Opening reads the index; binaries are read when a kernel first
     runs.
 
-    path: the folder, links resolved. index: its records. Raises ArtifactError when the index is missing or
-    damaged.
+    path: the folder, links resolved. index: its records. jit: what compiles for devices that no binary fits,
+    or None. Raises ArtifactError when the index is missing or damaged.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, jit: bool | Jit = False) -> None:
+        if not isinstance(jit, (bool, Jit)):
+            raise ArgumentError(f"jit is {jit!r}; want True, False or a wootz.jit.Jit")
         self.path = Path(path).resolve()
         self.index = Index.read(self.path)
+        self.jit: Jit | None = (shared() if jit is True else jit) or None
         self._formats: dict[str, Descriptor] = {}
         cells = self.index.count("cells")
         event("library_opened", f"{self.path}: {cells} cells", path=str(self.path), cells=cells)
@@ -132,15 +136,16 @@ class Library:
     def _check_shipped(self, signature: Signature, request: Request) -> Mapping[str, str]:
         """The dtypes that differ from the cell's, by operand: the same for all targets."""
         kind, backends = request.device[0], {row["key"]: row["backend"] for row in self.targets}
-        found = False
-        for cell in self.index.records("cells", f"{request.stem}/"):
-            found = True
-            if cell["files"] and kind in (None, backends.get(cell["target"])):
+        found = list(self.index.records("cells", f"{request.stem}/"))
+        fitting = [cell for cell in found if kind in (None, backends.get(cell["target"]))]
+        for cell in fitting:
+            if cell["files"] or (self.jit and sources.compilable(self, cell)):
                 return _types(cell)
         if found:
             device = "any device" if kind is None else kind
             raise NoKernelError(
                 f"{request.stem} has no binary for {device}; it is shipped for: {self.shipped(request.stem)}"
+                f"{sources.advice(self, fitting)}"
             )
         for option, value in request.options.items():
             choices = self._choices(request.kernel, option)
@@ -178,11 +183,13 @@ def default_folder() -> Path:
     return next((folder for folder in folders if folder.is_dir()), folders[0])
 
 
-def load(path: str | os.PathLike[str] | None = None) -> Library:
-    """Opens an artifact folder: `path`, or WOOTZ_ARTIFACTS, or the one that the package ships. Raises
-    ArtifactError.
+def load(path: str | os.PathLike[str] | None = None, *, jit: bool | Jit = False) -> Library:
+    """Opens an artifact folder: `path`, or WOOTZ_ARTIFACTS, or the one that the package ships.
+
+    jit: for a CUDA device that no binary of the folder fits, compile the source that the folder carries
+    (wootz.jit; needs the extra `wootz[jit]`): True, or a Jit of one's own. Raises ArtifactError.
     """
-    return Library(default_folder() if path is None else path)
+    return Library(default_folder() if path is None else path, jit=jit)
 
 
 def default_library() -> Library:

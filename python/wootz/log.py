@@ -40,6 +40,7 @@ EVENTS = {
     "module_loaded": Event(
         "a binary was read, checked and loaded", logging.DEBUG, ("file", "bytes", "milliseconds", "device")
     ),
+    "source_compiled": Event("jit=True compiled a source", logging.INFO, ("file", "arch", "milliseconds")),
     "plan_made": Event("a plan was made", logging.DEBUG, ("cell", "symbol", "shapes", "device")),
     "workspace_made": Event("a plan allocated its workspace", logging.DEBUG, ("cell", "bytes", "device")),
 }

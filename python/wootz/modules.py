@@ -125,7 +125,11 @@ def read_artifact(folder: Path, file: Mapping[str, Any]) -> bytes:
 
 
 def load_module(folder: Path, file: Mapping[str, Any], device: Device) -> Module:
-    """The loaded binary; read and checked once. Raises ArtifactError, DriverError, DeviceError."""
+    """The loaded binary; read and checked once. A file with a `recipe` is made first. Raises ArtifactError,
+    CompileError, DriverError, DeviceError.
+    """
+    if (recipe := file.get("recipe")) is not None:
+        return recipe.load(device)
     key = file["sha256"], str(device)
     module = _modules.get(key)
     if module is None:

@@ -4,6 +4,9 @@ never read.
 The order on a CUDA device of capability M.m: the arch-specific binary of exactly M.m (suffix "a"), the
 family-specific binary of the same M and the highest minor <= m (suffix "f"), the plain binary of the same M
 and the highest minor <= m, then text (PTX) that the driver can compile. A binary never runs on another M.
+
+Sources, where they are compiled on demand, follow the rules of text: those with a suffix hold instructions of
+their own chip or family and are for no other, plain ones are for every device from their capability on.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Device", "parse_version", "ptx_version", "rank", "reason"]
+__all__ = ["Device", "parse_version", "ptx_version", "rank", "rank_sources", "reason"]
 
 Row = Mapping[str, Any]
 Version = tuple[int, int]
@@ -88,6 +91,25 @@ def reason(target: str, rows: Iterable[Row], device: Device) -> str:
     return f"the best target after {', '.join(better)}, which have no binary of it"
 
 
+def rank_sources(rows: Iterable[Row], device: Device) -> list[tuple[Row, str]]:
+    """The rows whose sources may be compiled for a CUDA device, best first, each with the architecture that
+    the compiler is told: the device's, with the row's suffix.
+    """
+    if device.kind != "cuda":
+        return []
+    ranked = [
+        ((_SUFFIXES.index(suffix), -capability[0], -capability[1]), row)
+        for row in rows
+        if row["backend"] == device.kind
+        and (suffix := row.get("suffix") or "") in _SUFFIXES
+        and (capability := _pair(row.get("capability"))) is not None
+        and _reaches(row, capability, device, text=True)
+    ]
+    chip = "sm_{}{}".format(*device.capability)
+    best = sorted(ranked, key=lambda pair: pair[0])
+    return [(row, chip + (row.get("suffix") or "")) for _, row in best]
+
+
 def _place(row: Row, device: Device) -> tuple[int, ...] | None:
     """A sort key, lower is better; None if the row does not run there."""
     if device.kind == "cuda":
@@ -99,18 +121,29 @@ def _place(row: Row, device: Device) -> tuple[int, ...] | None:
 
 def _cuda_place(row: Row, device: Device) -> tuple[int, ...] | None:
     capability = _pair(row.get("capability"))
-    if capability is None or any(_pair(denied) == device.capability for denied in row.get("deny") or ()):
-        return None
     text, suffix = row.get("extension") == "ptx", row.get("suffix") or ""
+    if capability is None or not _reaches(row, capability, device, text):
+        return None
+    if text and not _driver_reads(row, device):
+        return None
+    return (int(text), _SUFFIXES.index(suffix), -capability[0], -capability[1])
+
+
+_SUFFIXES = ("a", "f", "")
+"""The most specific first."""
+
+
+def _reaches(row: Row, capability: Version, device: Device, text: bool) -> bool:
+    """Whether code for `capability` is code for the device; text: it is yet to be compiled."""
+    if any(_pair(denied) == device.capability for denied in row.get("deny") or ()):
+        return False
     same_major = capability[0] == device.capability[0] and capability[1] <= device.capability[1]
     fits = {
         "a": capability == device.capability,
         "f": same_major,
         "": same_major or (text and capability <= device.capability),
     }
-    if not fits.get(suffix, False) or (text and not _driver_reads(row, device)):
-        return None
-    return (int(text), ("a", "f", "").index(suffix), -capability[0], -capability[1])
+    return fits.get(row.get("suffix") or "", False)
 
 
 def _driver_reads(row: Row, device: Device) -> bool:

@@ -18,3 +18,9 @@ def device() -> None:
     """Skips the module that calls it at its top, on a machine with no CUDA device."""
     if not _devices():
         pytest.skip("no CUDA device on this machine", allow_module_level=True)
+
+
+def capability() -> tuple[int, int]:
+    """The compute capability of the first device."""
+    major, minor = _core.cuda_device_info(0)["capability"]
+    return int(major), int(minor)

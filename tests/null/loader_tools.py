@@ -149,6 +149,9 @@ TARGETS: list[Record] = [
 ]
 
 
+NVRTC: Record = {"dsl": {"std": "c++17", "fma": False}, "cutlass": "it includes headers of others"}
+
+
 def _entry(symbol: str, args: list[list[str]], grid: list[Any], **more: Any) -> Record:
     return {"symbol": symbol, "args": args, "block": [1, 1, 1], "grid": grid, "shared": 0, "when": [], **more}
 
@@ -230,10 +233,20 @@ class Folder:
         }
         self.cells.append({**record, **more})
 
-    def add_all(self, target: str, files: list[Record]) -> None:
+    def source(self, name: str, text: str, kind: str = "dsl") -> Record:
+        """Writes a source and returns what a cell says of it."""
+        file = self.file(name, text.encode())
+        return {
+            "source": name,
+            "source_size": file["size"],
+            "source_sha256": file["sha256"],
+            "source_kind": kind,
+        }
+
+    def add_all(self, target: str, files: list[Record], **more: Any) -> None:
         """A cell of every kernel for a target, all in the same files."""
         for kernel, format, dtype in CELLS:
-            self.cell(kernel, format, dtype, target, files)
+            self.cell(kernel, format, dtype, target, files, **more)
 
     def write(self) -> Path:
         sections = {
@@ -262,6 +275,7 @@ def index_bytes(sections: Mapping[str, Sequence[Record]]) -> bytes:
         "wootz_index": 1,
         "generator": "test",
         "compilers": {},
+        "nvrtc": NVRTC,
         "count": {name: len(sections[name]) for name in names},
     }
     lines = [_dump(header)[:-1] + ","]

@@ -104,6 +104,8 @@ def test_a_build_makes_every_artifact_and_a_valid_index(bench: Bench) -> None:
     cell = cells["dequant/a4/f32/sm_90a"]
     assert cell["files"][0]["file"] == "cubin/dequant/a4/sm_90a.cubin"
     assert cell["source"] == "src/dequant/a4/sm_90a.cu"
+    assert cell["source_size"] == (bench.out / cell["source"]).stat().st_size
+    assert cell["source_kind"] in index.read(bench.out / "index.json")["nvrtc"]
     assert cell["evidence"] == ["emitted", "compiled"]
     assert [e["symbol"] for e in cell["entries"]] == ["wootz_dequant_a4_f32"]
     assert cells["copy/-/f32/cpu"]["format"] is None

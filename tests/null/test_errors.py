@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import wootz
 from wootz import errors, profiling
 from wootz.arrays import view
 from wootz.formats import Descriptor
+from wootz.jit import compiler
 
 from tests.null import loader_tools as tools
 
@@ -24,15 +26,23 @@ def failing_driver(code: int, name: str) -> None:
 
 def without(module: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(__import__("sys").modules, module, None)
+        patch.setitem(sys.modules, module, None)
         profiling._domain.cache_clear()
         profiling.nvtx(True)
+
+
+def no_compiler() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("cuda.core", "cuda.core.experimental"):
+            patch.setitem(sys.modules, module, None)
+        compiler._core()
 
 
 # What raises it, its built-in base, a part of its message.
 RAISED: dict[str, tuple[Callable[[wootz.Library], Any], type[Exception], str]] = {
     "ArgumentError": (lambda lib: view(None, "x"), ValueError, "x is a NoneType"),
     "ArtifactError": (lambda lib: wootz.load("/nonexistent"), Exception, "index.json does not exist"),
+    "CompileError": (lambda lib: no_compiler(), RuntimeError, "jit=True needs cuda.core"),
     "DeviceError": (lambda lib: wootz.to_device(np.zeros(1), "cpu"), RuntimeError, "not to 'cpu'"),
     "DriverError": (lambda lib: failing_driver(719, "LAUNCH_FAILED"), RuntimeError, "LAUNCH_FAILED (719)"),
     "DtypeError": (lambda lib: view(np.zeros(1, "c8"), "x"), TypeError, "complex64"),

@@ -77,9 +77,9 @@ class Wheel:
         return {name.removeprefix(ARTIFACTS) for name in self.files if name.startswith(ARTIFACTS)}
 
     def named(self) -> Iterator[tuple[str, str, int | None]]:
-        """(file, sha256, size) of every file that the index names; a source has no size there."""
+        """(file, sha256, size) of every file that the index names; a stub's source has no size there."""
         for cell in self.index["cells"]:
-            yield cell["source"], cell["source_sha256"], None
+            yield cell["source"], cell["source_sha256"], cell["source_size"]
             yield from ((each["file"], each["sha256"], each["size"]) for each in cell["files"])
             if stub := cell.get("stub"):
                 yield stub["source"], stub["source_sha256"], None
