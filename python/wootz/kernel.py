@@ -52,6 +52,10 @@ class Kernel:
         """Kernel, options, format and dtype, as cell keys begin."""
         return self._request.stem
 
+    def dtype_of(self, name: str) -> str:
+        """The element type of an array operand, or of the output, by its name."""
+        return self._reader.dtypes[name]
+
     def __repr__(self) -> str:
         return f"<kernel {self.name}: {self._signature}>"
 

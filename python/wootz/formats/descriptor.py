@@ -229,6 +229,15 @@ class Descriptor:
         if sorted(given) != sorted(known):
             raise FormatError(f"{where}.layout: wanted the fields {sorted(known)}; got {sorted(given)}")
 
+    @cached_property
+    def digest(self) -> str:
+        """12 hexadecimal digits that tell definitions apart: equal descriptors have equal ones."""
+        import hashlib
+        import json
+
+        numbers = json.loads(json.dumps(self.raw, default=dict), parse_int=float)
+        return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:12]
+
     @staticmethod
     def field_name(level: int) -> str:
         """Name of the field that carries a scale level: scale, scale1, scale2."""

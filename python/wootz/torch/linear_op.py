@@ -1,0 +1,65 @@
+"""The op that multiplies by quantised weights, by whichever kernel suits the number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..errors import ArgumentError
+from .dispatch import Dispatch, aligned
+from .tensors import KINDS, Parts, refuse_grad, short_dtype
+
+__all__ = ["LINEAR", "LinearOp", "linear"]
+
+LINEAR = "linear"
+
+
+class LinearOp:
+    """The op that chooses among the kernels for x w^T."""
+
+    schema = "(Tensor x, Tensor[] w, str w_format, SymInt[] w_shape, str w_layout) -> Tensor"
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+
+    def _weights(
+        self, w: Sequence[torch.Tensor], w_format: str, w_shape: Sequence[int], w_layout: str
+    ) -> Parts:
+        kind = KINDS.get(w_layout)
+        if kind is None:
+            raise ArgumentError(f"w_layout is {w_layout!r}; want one of {', '.join(KINDS)}")
+        return Parts.of("w", kind, self._dispatch.format(w_format), w_shape, w)
+
+    def run(self, x: torch.Tensor, *weights: Any) -> torch.Tensor:
+        w = self._weights(*weights)
+        refuse_grad({"x": x, **w.fields})
+        return self._dispatch.multiply(aligned(x), w, short_dtype("x", x.dtype))
+
+    def fake(self, x: torch.Tensor, *weights: Any) -> torch.Tensor:
+        w = self._weights(*weights)
+        refuse_grad({"x": x, **w.fields})
+        short_dtype("x", x.dtype)
+        if x.dim() != 2 or x.shape[1] != w.shape[1]:
+            raise ArgumentError(f"x has shape {list(x.shape)}; want [m, {w.shape[1]}]")
+        return x.new_empty((x.shape[0], w.shape[0]))
+
+
+def linear(
+    namespace: str,
+    x: torch.Tensor,
+    fields: Sequence[torch.Tensor],
+    format: str,
+    shape: Sequence[int],
+    layout: str,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    """Ops.linear, of a flattened weight."""
+    n, k = shape
+    if x.dim() < 1 or x.shape[-1] != k:
+        raise ArgumentError(f"x has shape {list(x.shape)}; want [..., {k}]: the weights are {n} x {k}")
+    op = getattr(getattr(torch.ops, namespace), LINEAR)
+    y: torch.Tensor = op(x.reshape(-1, k), fields, format, shape, layout)
+    y = y.reshape(*x.shape[:-1], n)
+    return y if bias is None else y + bias.to(y.dtype)
