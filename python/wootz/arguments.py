@@ -145,6 +145,11 @@ class Reader:
         view = call.look(out, name, given)
         if view.readonly:
             raise ArgumentError(f"{given} is read-only; the result is written there")
+        if arrays.family(out).immutable:
+            raise ArgumentError(
+                f"{given} is an array of {arrays.family(out).name}, whose arrays never change: "
+                "pass memory of another library, as numpy.empty"
+            )
         check_memory(given, view, dtype, shape)
         common_device({inputs[0][0]: inputs[0][1], given: view})
         for other, operand in inputs:

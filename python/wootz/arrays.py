@@ -135,13 +135,14 @@ def view(array: Any, name: str, stream: int = NO_SYNC) -> View:
 @dataclass(frozen=True)
 class Family:
     """One array library: how to make an array, and its current stream on a device (None: it has no such
-    thing).
+    thing). immutable: its arrays never change, even where their memory could be written.
     """
 
     name: str
     empty: Callable[[Any, tuple[int, ...], str, View], Any] | None = None
     stream: Callable[[int], int] | None = None
     enter: Callable[[int, int], contextlib.AbstractContextManager[Any]] | None = None  # device, stream
+    immutable: bool = False
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
@@ -210,6 +211,7 @@ _OWN = Family("wootz", _own_empty, lambda device: DEFAULT_STREAM)
 _OTHERS = (
     ("torch", "Tensor", Family("torch", _torch_empty, _torch_stream, _torch_enter)),
     ("cupy", "ndarray", Family("cupy", _cupy_empty, _cupy_stream, _cupy_enter)),
+    ("jax", "Array", Family("jax", immutable=True)),
 )
 _families: dict[type, Family] = {}
 
@@ -243,7 +245,8 @@ def allocate(like: Any, shape: tuple[int, ...], dtype: str, where: View, keyword
     """
     owner = family(like)
     if owner.empty is None:
-        memory = "memory for the result" if keyword == "out" else f"{shape[0]} bytes"
+        wanted = f"memory for the result, {_LONG_NAMES[dtype]} {list(shape)}"
+        memory = wanted if keyword == "out" else f"{shape[0]} bytes"
         raise ArgumentError(f"wootz cannot make arrays of {owner.name}: pass {keyword}= with {memory}")
     return owner.empty(like, shape, dtype, where)
 

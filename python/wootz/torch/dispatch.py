@@ -43,7 +43,7 @@ class Dispatch:
     def __init__(self, library: Library) -> None:
         self.library = library
         self.kernel: Callable[..., Kernel] = lru_cache(_KNOWN)(self._kernel)
-        self._products: Callable[..., tuple[Product, ...]] = lru_cache(_KNOWN)(self._find_products)
+        self.products: Callable[..., tuple[Product, ...]] = lru_cache(_KNOWN)(self._find_products)
         self._formats: Callable[[str], Descriptor] = lru_cache(_KNOWN)(self._find_format)
 
     @cached_property
@@ -96,7 +96,7 @@ class Dispatch:
         """x[m, k] w[n, k]^T for any m: the kernel with the narrowest limit that takes m rows; in slices of
         rows where none takes them all. Raises what the kernels raise.
         """
-        products = self._products(w.layout, w.format.name, dtype, device_name(x.device))
+        products = self.products(w.layout, w.format.name, dtype, device_name(x.device))
         rows = x.shape[0]
         for product in products:
             if product.most is None or rows <= product.most:

@@ -47,6 +47,7 @@ class KernelOp:
         """Rows are chosen by int32 arrays on the device, and the others not written."""
         self._positional = [name for each in self._operands for name in _names(each)]
         self._defaults = dict(self._find_defaults())
+        _ = signature.flags, signature.defaults  # torch.compile reads what is cached, and cannot compute it
 
     # ---- the schema
 
@@ -205,7 +206,7 @@ class KernelOp:
 
     def _flatten(self, operand: Operand, value: Any) -> list[Any]:
         if operand.quantised:
-            check_layout(operand.name, operand.kind, value, "the format's name", self.signature.name)
+            check_layout(operand.name, operand.kind, value, "FORMAT", self.signature.name)
             return list(flatten(operand.name, value)[:3])
         if value is not None and not isinstance(value, torch.Tensor):
             raise ArgumentError(f"{operand.name} is a {type(value).__name__}; want a torch tensor")
