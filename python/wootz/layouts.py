@@ -105,4 +105,8 @@ def make(kind: str, format: Descriptor, shape: tuple[int, ...], fields: dict[str
 
 
 _MADE: dict[str, tuple[str, ...]] = {"array": (), "packed": ("units",), "tiled": ("codes", "tiles")}
-_MODULES = {"packed": (".formats.packed", "PackedTensor"), "tiled": (".formats.tiles", "TiledTensor")}
+_MODULES = {
+    "quantised": (".formats.tensor", "QuantizedTensor"),
+    "packed": (".formats.packed", "PackedTensor"),
+    "tiled": (".formats.tiles", "TiledTensor"),
+}

@@ -57,6 +57,8 @@ def linear(
 ) -> torch.Tensor:
     """Ops.linear, of a flattened weight."""
     n, k = shape
+    if not isinstance(x, torch.Tensor):
+        raise ArgumentError(f"x is a {type(x).__name__}; want a torch tensor")
     if x.dim() < 1 or x.shape[-1] != k:
         raise ArgumentError(f"x has shape {list(x.shape)}; want [..., {k}]: the weights are {n} x {k}")
     op = getattr(getattr(torch.ops, namespace), LINEAR)

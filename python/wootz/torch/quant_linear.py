@@ -47,7 +47,7 @@ class QuantLinear(torch.nn.Module):
         fields, self._mark, shape, self._layout = flatten("weight", weight)
         self.out_features, self.in_features = shape
         self.namespace, self._format = namespace, _plain(weight.format.raw)
-        self._names = tuple(weight.fields)
+        self._names, self._types = tuple(weight.fields), tuple(each.dtype for each in fields)
         for name, each in zip(self._names, fields):
             self.register_buffer(name, each)
         self.bias = None if bias is None else torch.nn.Parameter(_bias(bias, shape[0]), requires_grad=False)
@@ -122,6 +122,16 @@ class QuantLinear(torch.nn.Module):
         return moved
 
     # ---- state
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields as bytes: torch pickles no unsigned 16-bit integers."""
+        raw = {name: getattr(self, name).view(torch.uint8) for name in self._names}
+        return {**self.__dict__, "_buffers": {**self._buffers, **raw}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for name, dtype in zip(self._names, self._types):
+            self._buffers[name] = self._buffers[name].view(dtype)
 
     def get_extra_state(self) -> torch.Tensor:
         text = json.dumps(self._description(), sort_keys=True)
