@@ -49,6 +49,14 @@ _NUMPY_NAMES = {
 _ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 """Types that NumPy lacks: their names in ml_dtypes, and in torch."""
 
+ITEM_BYTES = {
+    **dict.fromkeys(("bool", "e4m3", "e5m2", "i8", "u8"), 1),
+    **dict.fromkeys(("f16", "bf16", "i16", "u16"), 2),
+    **dict.fromkeys(("f32", "i32", "u32"), 4),
+    **dict.fromkeys(("f64", "i64", "u64"), 8),
+}
+"""Bytes of an element."""
+
 _LONG_NAMES = {**_NUMPY_NAMES, **_ML_DTYPES}
 _TYPESTRS = {"bf16": "<u2", "e4m3": "|u1", "e5m2": "|u1"}
 

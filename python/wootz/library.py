@@ -14,6 +14,7 @@ from .errors import ArgumentError, ArtifactError, NoKernelError, near
 from .formats import Descriptor
 from .index import Index
 from .kernel import Kernel, Request
+from .plan import Plan, make_plan
 from .signature import Signature
 
 __all__ = ["Library", "default_folder", "default_library", "load"]
@@ -94,6 +95,30 @@ class Library:
             name, self._format_of(signature, format), dtype, self._options(signature, options), where
         )
         return Kernel(self, signature, request, self._check_shipped(signature, request))
+
+    def plan(
+        self,
+        name: str,
+        *,
+        device: str,
+        format: str | Descriptor | None = None,
+        dtype: str = "f32",
+        **settled: Any,
+    ) -> Plan:
+        """A kernel whose extents are settled; see Plan.
+
+        name, format, dtype: as for `kernel`. device: "cpu", "cuda" (the first one), "cuda:N" or "metal".
+        settled: the kernel's options, as op="add"; extents, as m=1, n=4096, k=4096, all that its operands
+        have (of operands of any rank n=, the elements of one); scalars, as alpha=2.0; an optional operand's
+        name with True where calls will give it; the format of a tensor that has one of its own. Loads the
+        binaries and allocates the workspace. Raises what `kernel` and Kernel's calls do."""
+        kind, number = parse_device(device)
+        where = f"cuda:{number or 0}" if kind == "cuda" else kind
+        record = self.index.find("kernels", name) if isinstance(name, str) else None
+        wanted = set(record.get("options") or ()) if record else set()
+        options = {each: value for each, value in settled.items() if each in wanted}
+        kernel = self.kernel(name, format, dtype, where, **options)
+        return make_plan(kernel, {each: value for each, value in settled.items() if each not in wanted})
 
     def shipped(self, stem: str) -> str:
         """The targets that have a binary of kernel/format/dtype, for messages."""
