@@ -52,6 +52,11 @@ class Kernel:
         """Kernel, options, format and dtype, as cell keys begin."""
         return self._request.stem
 
+    @property
+    def signature(self) -> Signature:
+        """What it takes and gives."""
+        return self._signature
+
     def dtype_of(self, name: str) -> str:
         """The element type of an array operand, or of the output, by its name."""
         return self._reader.dtypes[name]

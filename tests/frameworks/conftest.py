@@ -37,7 +37,16 @@ profiles:
 def lib(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder: Path = tmp_path_factory.mktemp("frameworks")
     (folder / "small.yaml").write_text(MANIFEST)
-    command = [sys.executable, "-m", "gen", "build", "--manifest", folder / "small.yaml", "--out", folder / "a"]
+    command = [
+        sys.executable,
+        "-m",
+        "gen",
+        "build",
+        "--manifest",
+        folder / "small.yaml",
+        "--out",
+        folder / "a",
+    ]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return wootz.load(folder / "a")

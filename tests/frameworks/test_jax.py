@@ -63,6 +63,8 @@ def test_without_out_the_error_says_what_to_pass(lib: Any, weights: Any, x: Any)
 
 def test_its_arrays_are_never_written_to(lib: Any, weights: Any, x: Any) -> None:
     y = jax.numpy.zeros((3, N))
-    with pytest.raises(ArgumentError, match=r"out is an array of jax, whose arrays never change: .*numpy.empty"):
+    with pytest.raises(
+        ArgumentError, match=r"out is an array of jax, whose arrays never change: .*numpy.empty"
+    ):
         lib.kernel("qgemv", format="plain", dtype="f32")(x, weights, out=y)
     assert not np.asarray(y).any()

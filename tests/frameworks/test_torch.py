@@ -65,14 +65,36 @@ def test_linear_takes_any_number_of_rows(lib: Any, ops: Any, format: str, dtype:
 
 def test_the_index_says_which_kernel_takes_the_rows(lib: Any, ops: Any) -> None:
     def rule(layout: str, dtype: str) -> Any:
-        return [(p.kernel.name, p.most) for p in ops.dispatch.products(layout, "plain", dtype, "cpu")]
+        return [(p.request.name, p.most) for p in ops.dispatch.products(layout, "plain", dtype, "cpu")]
 
-    assert rule("natural", "f16") == [("qgemv/plain/f16", 8), ("qmm/plain/f16", None)]
-    assert rule("natural", "f32") == [("qgemv/plain/f32", 8)]
-    with pytest.raises(NoKernelError, match="no product of bf16 activations and plain weights in the natural"):
-        rule("natural", "bf16")
-    with pytest.raises(NoKernelError, match="in the packed layout on cpu; .*ships: none in this layout"):
+    assert rule("quantised", "f16") == [("qgemv", 8), ("qmm", None)]
+    assert rule("quantised", "f32") == [("qgemv", 8)]
+    with pytest.raises(
+        NoKernelError, match="no product of bf16 activations and plain weights in the natural"
+    ):
+        rule("quantised", "bf16")
+    with pytest.raises(NoKernelError, match=r"the packed layout on cpu; .* ships: none in this layout"):
         rule("packed", "f16")
+
+
+def test_a_problem_that_comes_again_has_a_plan(lib: Any, ops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    plan = type(lib).plan
+    monkeypatch.setattr(type(lib), "plan", lambda *a, **named: made.append(named) or plan(*a, **named))
+    q, x = quantised(lib, "plain"), torch.randn(7, K).half()
+    results = [ops.linear(x, q) for _ in range(4)]
+    assert [(each["m"], each["n"], each["k"]) for each in made] == [(7, N, K)]
+    assert all(torch.equal(each, results[0]) for each in results)
+
+
+def test_plans_are_bounded() -> None:
+    from wootz.torch.plans import Plans
+
+    plans, made = Plans(2), iter(range(9))
+    assert [plans.find("a", lambda: next(made)) for _ in range(3)] == [None, 0, 0]
+    assert [plans.find(name, lambda: next(made)) for name in "bcab"] == [None] * 4
+    assert len(plans._known) == 2
+    assert plans.find("b", lambda: next(made)) == 1
 
 
 def test_every_kernel_is_a_function(lib: Any, ops: Any) -> None:
@@ -126,7 +148,9 @@ def test_make_fx(lib: Any, ops: Any) -> None:
 
     q, x = quantised(lib, "plain"), torch.randn(5, K)
     op = getattr(torch.ops, NAMESPACE).linear
-    traced = make_fx(lambda x, codes, scale: op(x, [codes, scale], "plain", [N, K], "natural"), tracing_mode="symbolic")
+    traced = make_fx(
+        lambda x, codes, scale: op(x, [codes, scale], "plain", [N, K], "natural"), tracing_mode="symbolic"
+    )
     graph = traced(x, *q.fields.values())
     longer = torch.randn(11, K)
     assert torch.equal(graph(longer, *q.fields.values()), ops.linear(longer, q))
@@ -182,8 +206,8 @@ def test_operands_that_require_grad(lib: Any, ops: Any) -> None:
         (lambda o, q, x: o.quantize_activations(x), ArgumentError, "needs format="),
         (lambda o, q, x: o.quantize_activations(x, format="levles"), NoKernelError, "did you mean 'levels'"),
         (lambda o, q, x: o.gemv(x[:1, :8], torch.randn(4, 8)), NoKernelError, "of this kernel and format"),
-        (lambda o, q, x: o.gemv(x[:1, :8].half(), torch.randn(8, 4).half().T), ArgumentError, "w has strides"),
-        (lambda o, q, x: o.gemv(x[:1, :8].half(), torch.randn(4, 8)), DtypeError, "w has elements of type f32"),
+        (lambda o, q, x: o.gemv(x[:1, :8].half(), torch.randn(8, 4).half().T), ArgumentError, "w has str"),
+        (lambda o, q, x: o.gemv(x[:1, :8].half(), torch.randn(4, 8)), DtypeError, "w has elements of type f"),
         (lambda o, q, x: o.qmn, AttributeError, "did you mean 'qmm'"),
     ],
 )  # fmt: skip
@@ -195,7 +219,7 @@ def test_bad_calls_are_named(lib: Any, ops: Any, call: Any, error: type[Exceptio
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        (lambda q: (q[:1], "plain", [N, K], "natural"), ArgumentError, "w has 1 tensors; want those of codes, sc"),
+        (lambda q: (q[:1], "plain", [N, K], "natural"), ArgumentError, "w has 1 tensors; want those of codes"),
         (lambda q: (q, "plain", [N, K], "woven"), ArgumentError, "w_layout is 'woven'; want one of natural"),
         (lambda q: (q, "plain@0123", [N, K], "natural"), FormatError, "plain has another definition"),
         (lambda q: (q, "plane", [N, K], "natural"), NoKernelError, "did you mean 'plain'"),
@@ -203,9 +227,7 @@ def test_bad_calls_are_named(lib: Any, ops: Any, call: Any, error: type[Exceptio
         (lambda q: ([q[0], q[1].float()], "plain", [N, K], "natural"), DtypeError, r"w\.scale"),
     ],
 )  # fmt: skip
-def test_the_raw_op_checks_too(
-    lib: Any, ops: Any, arguments: Any, error: type[Exception], says: str
-) -> None:
+def test_the_raw_op_checks_too(lib: Any, ops: Any, arguments: Any, error: type[Exception], says: str) -> None:
     fields = list(quantised(lib, "plain").fields.values())
     with pytest.raises(error, match=says):
         getattr(torch.ops, NAMESPACE).linear(torch.randn(2, K), *arguments(fields))
@@ -220,7 +242,11 @@ def test_another_definition_of_a_format(lib: Any, ops: Any) -> None:
 
 def test_operands_with_gaps_are_copied(lib: Any, ops: Any) -> None:
     q = quantised(lib, "plain")
-    for x in (torch.randn(K, 20).T, torch.randn(20 * K + 1)[1:].view(20, K), torch.randn(2, 4, 2 * K)[..., ::2]):
+    for x in (
+        torch.randn(K, 20).T,
+        torch.randn(20 * K + 1)[1:].view(20, K),
+        torch.randn(2, 4, 2 * K)[..., ::2],
+    ):
         close(ops.linear(x, q), product(x, q))
     close(ops.qgemv(torch.zeros(K, 2).T, q), torch.zeros(2, N).double())
 
@@ -246,8 +272,12 @@ def test_a_namespace_has_one_library(lib: Any, ops: Any, tmp_path: Path) -> None
 
 def run(code: str, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -315,7 +345,7 @@ def test_from_linear(lib: Any, ops: Any) -> None:
         (lambda q: wt.QuantLinear(q, torch.zeros(N + 1)), r"bias is torch.float32 \[49\]; want .* \[48\]"),
         (lambda q: wt.QuantLinear(q, torch.zeros(N, dtype=torch.int32)), "want a floating-point tensor"),
         (lambda q: wt.QuantLinear(q, [0.0] * N), "bias is list"),
-        (lambda q: wt.QuantLinear.from_linear(q, "plain"), "linear is a QuantizedTensor; want a torch.nn.Lin"),
+        (lambda q: wt.QuantLinear.from_linear(q, "plain"), "linear is a QuantizedTensor; want a torch.nn"),
     ],
 )  # fmt: skip
 def test_a_layer_is_made_of_the_right_things(lib: Any, ops: Any, make: Any, says: str) -> None:
@@ -339,8 +369,9 @@ def test_a_layer_names_what_is_wrong_with_x(lib: Any, ops: Any) -> None:
 @pytest.mark.parametrize(
     "cast",
     [
-        lambda m: m.half(), lambda m: m.to(torch.bfloat16), lambda m: m.double(), lambda m: m.type(torch.half),
-        lambda m: m.to("cpu", torch.float16), lambda m: torch.nn.Sequential(m).half()[0],
+        lambda m: m.half(), lambda m: m.to(torch.bfloat16), lambda m: m.double(),
+        lambda m: m.type(torch.half), lambda m: m.to("cpu", torch.float16),
+        lambda m: torch.nn.Sequential(m).half()[0],
     ],
 )  # fmt: skip
 def test_casts_leave_codes_and_scales_alone(lib: Any, ops: Any, format: str, cast: Any) -> None:
@@ -404,7 +435,9 @@ def test_a_state_dict_of_another_layer_is_refused_whole(lib: Any, ops: Any) -> N
                    for name, each in other.state_dict().items())  # fmt: skip
     other = layer(lib)
     other._format["block"] = [1, 64]
-    with pytest.raises(FormatError, match="have format plain, this layer has plain; the formats have one name"):
+    with pytest.raises(
+        FormatError, match="have format plain, this layer has plain; the formats have one name"
+    ):
         module.load_state_dict(other.state_dict())
     with pytest.raises(FormatError, match="no description of a QuantLinear"):
         module.load_state_dict({**saved, "_extra_state": torch.zeros(3, dtype=torch.uint8)})

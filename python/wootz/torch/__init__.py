@@ -18,8 +18,8 @@ import contextlib
 from typing import Any
 
 from ..errors import ArtifactError
-from .quant_linear import QuantLinear
 from .ops import NAMESPACE, Ops, default_ops, register, registered
+from .quant_linear import QuantLinear
 
 __all__ = ["Ops", "QuantLinear", "register"]
 

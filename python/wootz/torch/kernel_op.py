@@ -10,11 +10,10 @@ import torch
 from ..errors import ArgumentError, DtypeError, FormatError
 from ..formats import Descriptor
 from ..formats.tiles import activations
-from ..kernel import Kernel
 from ..layouts import check_layout, field_shapes, made_fields, make
 from ..signature import Binding, Operand, Signature
-from .dispatch import Dispatch, aligned, device_name
-from .tensors import Parts, flatten, mark, refuse_grad, short_dtype, torch_dtype
+from .dispatch import Dispatch, Request, aligned, device_name
+from .tensors import assemble, flatten, mark, refuse_grad, short_dtype, torch_dtype
 
 __all__ = ["KernelOp"]
 
@@ -104,12 +103,13 @@ class KernelOp:
         operands = self._read(values)
         refuse_grad(dict(_tensors(operands)))
         device = next(tensor for _, tensor in _tensors(operands)).device
-        kernel, _ = self._kernel(values, operands, device_name(device))
+        request, _ = self._request(values, operands, device_name(device))
         out = self.fake(*args, **named).zero_() if self._partial else None
         if self._first:
             operands[self._first] = aligned(operands[self._first])
         given = {name: value for name, value in operands.items() if value is not None}
-        made = kernel(**given, **{name: values[name] for name in self.signature.scalars}, out=out)
+        scalars = {name: values[name] for name in self.signature.scalars}
+        made = self._dispatch.call(request, given, scalars, out)
         return self._results([made.fields[name] for name in self._made] if self._made else [made])
 
     def fake(self, *args: Any, **named: Any) -> Any:
@@ -117,7 +117,8 @@ class KernelOp:
         values = {**self._defaults, **dict(zip(self._positional, args)), **named}
         operands = self._read(values)
         refuse_grad(dict(_tensors(operands)))
-        kernel, format = self._kernel(values, operands, None)
+        request, format = self._request(values, operands, None)
+        kernel = self._dispatch.kernel(request)
         binding, like = Binding(self.signature), next(tensor for _, tensor in _tensors(operands))
         for each in self.signature.operands:
             value = operands[each.name]
@@ -142,10 +143,10 @@ class KernelOp:
     def _results(self, made: Sequence[torch.Tensor]) -> Any:
         return made[0] if len(made) == 1 else tuple(made)
 
-    def _kernel(
+    def _request(
         self, values: Values, operands: Values, device: str | None
-    ) -> tuple[Kernel, Descriptor | None]:
-        """The kernel, and the format of its cell."""
+    ) -> tuple[Request, Descriptor | None]:
+        """The kernel that is asked for, and the format of its cell."""
         format = None
         if self._weights is not None:
             format = operands[self._weights.name].format
@@ -159,16 +160,16 @@ class KernelOp:
         else:
             dtype = self._dispatch.only_dtype(self.signature.name, name or "-")
         options = tuple((option, values[option]) for option in self.signature.options)
-        return self._dispatch.kernel(self.signature.name, name, dtype, device, options), format
+        return Request(self.signature.name, name, dtype, device, options), format
 
     def _read(self, values: Values) -> dict[str, Any]:
-        """The operands by name: tensors, Parts, None."""
+        """The operands by name: tensors, quantised tensors, None."""
         found: dict[str, Any] = {}
         for each in self._operands:
             value = values[each.name]
             if each.quantised:
                 format = self._format(each, values)
-                value = Parts.of(each.name, each.kind, format, values[f"{each.name}_shape"], value)
+                value = assemble(each.name, each.kind, format, values[f"{each.name}_shape"], value)
             found[each.name] = value
         return found
 
@@ -244,10 +245,10 @@ def _declared(operand: Operand) -> list[str]:
 
 def _tensors(operands: Values) -> Iterator[tuple[str, torch.Tensor]]:
     for name, value in operands.items():
-        if isinstance(value, Parts):
-            yield from ((f"{name}.{field}", tensor) for field, tensor in value.fields.items())
-        elif value is not None:
+        if isinstance(value, torch.Tensor):
             yield name, value
+        elif value is not None:
+            yield from ((f"{name}.{field}", tensor) for field, tensor in value.fields.items())
 
 
 def _check_type(name: str, tensor: torch.Tensor, wanted: str) -> None:

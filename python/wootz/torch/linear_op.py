@@ -9,7 +9,7 @@ import torch
 
 from ..errors import ArgumentError
 from .dispatch import Dispatch, aligned
-from .tensors import KINDS, Parts, refuse_grad, short_dtype
+from .tensors import KINDS, assemble, refuse_grad, short_dtype
 
 __all__ = ["LINEAR", "LinearOp", "linear"]
 
@@ -24,26 +24,29 @@ class LinearOp:
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
 
-    def _weights(
-        self, w: Sequence[torch.Tensor], w_format: str, w_shape: Sequence[int], w_layout: str
-    ) -> Parts:
-        kind = KINDS.get(w_layout)
-        if kind is None:
-            raise ArgumentError(f"w_layout is {w_layout!r}; want one of {', '.join(KINDS)}")
-        return Parts.of("w", kind, self._dispatch.format(w_format), w_shape, w)
-
     def run(self, x: torch.Tensor, *weights: Any) -> torch.Tensor:
-        w = self._weights(*weights)
-        refuse_grad({"x": x, **w.fields})
-        return self._dispatch.multiply(aligned(x), w, short_dtype("x", x.dtype))
+        """The launch."""
+        w, kind = self._read(x, *weights)
+        return self._dispatch.multiply(aligned(x), w, kind, short_dtype("x", x.dtype))
 
     def fake(self, x: torch.Tensor, *weights: Any) -> torch.Tensor:
-        w = self._weights(*weights)
-        refuse_grad({"x": x, **w.fields})
+        """An empty result, of extents that may be symbols."""
+        w, _ = self._read(x, *weights)
         short_dtype("x", x.dtype)
         if x.dim() != 2 or x.shape[1] != w.shape[1]:
             raise ArgumentError(f"x has shape {list(x.shape)}; want [m, {w.shape[1]}]")
         return x.new_empty((x.shape[0], w.shape[0]))
+
+    def _read(
+        self, x: torch.Tensor, w: Sequence[torch.Tensor], format: str, shape: Sequence[int], layout: str
+    ) -> tuple[Any, str]:
+        """The quantised tensor, and its kind."""
+        kind = KINDS.get(layout)
+        if kind is None:
+            raise ArgumentError(f"w_layout is {layout!r}; want one of {', '.join(KINDS)}")
+        made = assemble("w", kind, self._dispatch.format(format), shape, w)
+        refuse_grad({"x": x, **made.fields})
+        return made, kind
 
 
 def linear(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..errors import ArgumentError, DtypeError
-from ..formats import Descriptor
+from ..formats import Descriptor, QuantizedTensor
+from ..formats.bank import PackedBank
+from ..formats.packed import PackedTensor
+from ..formats.tiles import TiledTensor
 from ..layouts import field_shapes, layout_of
 
-__all__ = ["DTYPES", "KINDS", "Parts", "flatten", "mark", "refuse_grad", "short_dtype", "torch_dtype"]
+__all__ = ["DTYPES", "KINDS", "assemble", "flatten", "mark", "refuse_grad", "short_dtype", "torch_dtype"]
 
 DTYPES: dict[torch.dtype, str] = {
     torch.float16: "f16",
@@ -29,6 +31,8 @@ _TORCH = {short: dtype for dtype, short in DTYPES.items()}
 KINDS = {"natural": "quantised", "packed": "packed", "tiled": "tiled"}
 """The operand kind of each layout."""
 
+_CLASSES: dict[str, type] = {"quantised": QuantizedTensor, "packed": PackedTensor, "tiled": TiledTensor}
+
 
 def short_dtype(name: str, dtype: torch.dtype) -> str:
     """Raises DtypeError naming the argument."""
@@ -42,25 +46,20 @@ def torch_dtype(short: str) -> torch.dtype:
     return _TORCH[short]
 
 
-@dataclass(frozen=True)
-class Parts:
-    """A quantised tensor inside an op. Its fields are checked by the kernel's call alone."""
-
-    layout: str
-    format: Descriptor
-    shape: tuple[int, ...]
-    fields: Mapping[str, torch.Tensor]
-
-    @classmethod
-    def of(
-        cls, name: str, kind: str, format: Descriptor, shape: Sequence[int], tensors: Sequence[torch.Tensor]
-    ) -> Parts:
-        """Raises ArgumentError for another number of tensors than the layout has fields."""
-        wanted = [field for field, _, _ in field_shapes(kind, format, tuple(shape))]
-        if len(tensors) != len(wanted):
-            raise ArgumentError(f"{name} has {len(tensors)} tensors; want those of {', '.join(wanted)}")
-        layout = next(each for each, found in KINDS.items() if found == kind)
-        return cls(layout, format, tuple(shape), dict(zip(wanted, tensors)))
+def assemble(
+    name: str, kind: str, format: Descriptor, shape: Sequence[int], tensors: Sequence[torch.Tensor]
+) -> Any:
+    """The quantised tensor of an operand's kind, unchecked: the kernel's call checks its fields. Raises
+    ArgumentError for another number of tensors than the layout has fields.
+    """
+    extents = tuple(shape)
+    names = [field for field, _, _ in field_shapes(kind, format, extents)]
+    if len(tensors) != len(names):
+        raise ArgumentError(f"{name} has {len(tensors)} tensors; want those of {', '.join(names)}")
+    bank = kind == "packed" and len(extents) == 3
+    made: Any = object.__new__(PackedBank if bank else _CLASSES[kind])
+    made.__dict__.update(format=format, shape=extents, fields=dict(zip(names, tensors)))
+    return made
 
 
 def mark(format: Descriptor) -> str:
