@@ -219,7 +219,7 @@ def test_bad_calls_are_named(lib: Any, ops: Any, call: Any, error: type[Exceptio
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        (lambda q: (q[:1], "plain", [N, K], "natural"), ArgumentError, "w has 1 tensors; want those of codes"),
+        (lambda q: (q[:1], "plain", [N, K], "natural"), ArgumentError, "w has 1 tensors; want those"),
         (lambda q: (q, "plain", [N, K], "woven"), ArgumentError, "w_layout is 'woven'; want one of natural"),
         (lambda q: (q, "plain@0123", [N, K], "natural"), FormatError, "plain has another definition"),
         (lambda q: (q, "plane", [N, K], "natural"), NoKernelError, "did you mean 'plain'"),
