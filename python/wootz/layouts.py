@@ -106,7 +106,7 @@ def make(kind: str, format: Descriptor, shape: tuple[int, ...], fields: dict[str
 
 _MADE: dict[str, tuple[str, ...]] = {"array": (), "packed": ("units",), "tiled": ("codes", "tiles")}
 _MODULES = {
-    "quantised": (".formats.tensor", "QuantizedTensor"),
+    "quantised": (".formats", "QuantizedTensor"),
     "packed": (".formats.packed", "PackedTensor"),
     "tiled": (".formats.tiles", "TiledTensor"),
 }
