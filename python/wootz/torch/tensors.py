@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -53,13 +54,18 @@ def assemble(
     ArgumentError for another number of tensors than the layout has fields.
     """
     extents = tuple(shape)
-    names = [field for field, _, _ in field_shapes(kind, format, extents)]
+    names = _field_names(kind, format)
     if len(tensors) != len(names):
         raise ArgumentError(f"{name} has {len(tensors)} tensors; want those of {', '.join(names)}")
     bank = kind == "packed" and len(extents) == 3
     made: Any = object.__new__(PackedBank if bank else _CLASSES[kind])
     made.__dict__.update(format=format, shape=extents, fields=dict(zip(names, tensors)))
     return made
+
+
+@lru_cache(512)
+def _field_names(kind: str, format: Descriptor) -> tuple[str, ...]:
+    return tuple(name for name, _, _ in field_shapes(kind, format, (1, 1)))
 
 
 def mark(format: Descriptor) -> str:
