@@ -1,4 +1,6 @@
 // wootz._core: the Python face of the loader.
+#include "bind.hpp"
+
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -38,6 +40,8 @@ const char* class_name(ErrorKind kind) {
     return "WootzError";
 }
 
+}  // namespace
+
 void translate(std::exception_ptr pending) {
     try {
         if (pending) std::rethrow_exception(pending);
@@ -51,6 +55,8 @@ void translate(std::exception_ptr pending) {
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
     }
 }
+
+namespace {
 
 driver::Stream stream_of(std::uintptr_t handle) { return reinterpret_cast<driver::Stream>(handle); }
 
@@ -76,14 +82,10 @@ void bind_cpu(py::module_& module) {
     module.def("cpu_threads", &thread_limit);
     py::class_<CpuFunction>(module, "CpuFunction")
         .def(
-            "launch",
+            "step",
             [](const CpuFunction& self, const py::tuple& values, const py::tuple& grid) {
-                Arguments arguments(self.signature());
-                pack(arguments, self.signature(), values);
-                const Dim3 extents = read_extents(grid, "grid");
-                const unsigned threads = thread_limit();
-                const py::gil_scoped_release unlocked;
-                self.launch(arguments, extents, threads);
+                auto [pattern, reach] = read_sources(self.signature(), values);
+                return self.step(std::move(pattern), reach, read_extents(grid, "grid"));
             },
             py::arg("values"), py::arg("grid"));
     py::class_<CpuModule, std::shared_ptr<CpuModule>>(module, "CpuModule")
@@ -189,12 +191,12 @@ void bind_stubs(py::module_& module) {
     py::class_<StubCall>(module, "StubCall")
         .def_property_readonly("workspace_bytes", &StubCall::workspace_bytes)
         .def(
-            "launch",
-            [](const StubCall& self, driver::Address workspace, std::uint64_t bytes, std::uintptr_t stream) {
-                self.launch(workspace, bytes, stream_of(stream));
+            "step",
+            [](const StubCall& self, std::vector<std::uint32_t> arrays, bool packs) {
+                const py::gil_scoped_release unlocked;
+                return self.step(std::move(arrays), packs);
             },
-            py::arg("workspace"), py::arg("bytes"), py::arg("stream"),
-            py::call_guard<py::gil_scoped_release>());
+            py::arg("arrays"), py::arg("packs"));
     py::class_<StubFunction, std::shared_ptr<StubFunction>>(module, "StubFunction")
         .def(
             "query",
@@ -210,17 +212,17 @@ void bind_stubs(py::module_& module) {
 void bind_cuda_modules(py::module_& module) {
     py::class_<CudaFunction>(module, "CudaFunction")
         .def(
-            "launch",
+            "step",
             [](const CudaFunction& self, const py::tuple& values, const py::tuple& grid,
-               const py::tuple& block, std::uintptr_t stream, std::optional<unsigned> shared) {
-                Arguments arguments(self.signature());
-                pack(arguments, self.signature(), values);
+               const py::tuple& block, std::optional<unsigned> shared, bool packs) {
+                auto [pattern, reach] = read_sources(self.signature(), values);
                 const Dim3 blocks = read_extents(grid, "grid"), threads = read_extents(block, "block");
                 const py::gil_scoped_release unlocked;
-                self.launch(arguments, blocks, threads, shared.value_or(self.shared()), stream_of(stream));
+                return self.step(std::move(pattern), reach, blocks, threads, shared.value_or(self.shared()),
+                                 packs);
             },
-            py::arg("values"), py::arg("grid"), py::arg("block"), py::arg("stream"),
-            py::arg("shared") = py::none());
+            py::arg("values"), py::arg("grid"), py::arg("block"), py::arg("shared") = py::none(),
+            py::arg("packs") = false);
     py::class_<CudaModule, std::shared_ptr<CudaModule>>(module, "CudaModule")
         .def(py::init([](int device, const py::bytes& image) {
                  const char* data =
@@ -261,10 +263,12 @@ PYBIND11_MODULE(_core, module) {
         "The loader of wootz: arrays, binaries and launches. Private; importing it touches no driver.";
     py::register_local_exception_translator(&wootz::translate);
     wootz::bind_view(module);
+    wootz::bind_steps(module);
     wootz::bind_cpu(module);
     wootz::bind_cuda(module);
     wootz::bind_stubs(module);
     wootz::bind_cuda_modules(module);
+    wootz::bind_plan(module);
 #if defined(__APPLE__)
     wootz::bind_metal(module);
 #endif

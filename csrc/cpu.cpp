@@ -144,7 +144,7 @@ struct Work {
     void run() {
         while (true) {
             const std::uint64_t begin =
-                next.fetch_add(chunk);  // total + threads * chunk stays below 2^32: see launch()
+                next.fetch_add(chunk);  // total + threads * chunk stays below 2^32: see step()
             if (begin >= total) return;
             entry(arguments, grid, static_cast<std::uint32_t>(begin),
                   static_cast<std::uint32_t>(std::min<std::uint64_t>(begin + chunk, total)));
@@ -214,7 +214,44 @@ CpuFunction::CpuFunction(std::shared_ptr<CpuModule> module, const std::string& s
       signature_(std::move(signature)),
       entry_(reinterpret_cast<Entry>(module_->symbol(symbol))) {}
 
-void CpuFunction::launch(Arguments& arguments, const Dim3& grid, unsigned threads) const {
+namespace {
+
+class CpuStep final : public Step {
+  public:
+    CpuStep(std::shared_ptr<const CpuModule> module, CpuFunction::Entry entry, Pattern pattern,
+            std::size_t reach, const std::array<std::uint32_t, 3>& grid)
+        : Step(reach), module_(std::move(module)), entry_(entry), pattern_(std::move(pattern)), grid_(grid) {}
+
+    void run(const Call& call) const override {
+        const Arguments arguments(pattern_, call);
+        run_blocks(arguments.addresses(), grid_[0] * grid_[1] * grid_[2]);
+    }
+
+  private:
+    void run_blocks(void* const* arguments, std::uint32_t total) const {
+        const unsigned threads = std::min(thread_limit(), total);
+        if (threads <= 1) return entry_(arguments, grid_.data(), 0, total);
+
+        // The first block is timed: only the caller's thread runs when the rest is expected to be short.
+        const auto start = std::chrono::steady_clock::now();
+        entry_(arguments, grid_.data(), 0, 1);
+        const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+        if (elapsed.count() * (total - 1) < kWorthThreads) return entry_(arguments, grid_.data(), 1, total);
+
+        const std::uint32_t chunk = std::max(1U, total / (threads * 8));
+        Work work{entry_, arguments, grid_.data(), total, chunk, {1}};
+        run_parallel(work, std::min(threads, total - 1));
+    }
+
+    std::shared_ptr<const CpuModule> module_;
+    CpuFunction::Entry entry_;
+    Pattern pattern_;
+    std::array<std::uint32_t, 3> grid_;
+};
+
+}  // namespace
+
+std::shared_ptr<Step> CpuFunction::step(Pattern pattern, std::size_t reach, const Dim3& grid) const {
     constexpr std::uint64_t kMaxBlocks = 1U << 31;
     check_extents(grid, {kMaxBlocks, kMaxBlocks, kMaxBlocks}, "grid");
     // Each factor is below 2^32, so that the first product cannot wrap, and it is checked before the second.
@@ -223,23 +260,10 @@ void CpuFunction::launch(Arguments& arguments, const Dim3& grid, unsigned thread
         throw Error(ErrorKind::argument,
                     "the launch would have more than 2147483648 blocks: use a smaller problem");
     }
-    const auto total = static_cast<std::uint32_t>(plane * grid[2]);
     const std::array<std::uint32_t, 3> extents{static_cast<std::uint32_t>(grid[0]),
                                                static_cast<std::uint32_t>(grid[1]),
                                                static_cast<std::uint32_t>(grid[2])};
-    threads = std::min(threads, total);
-    if (threads <= 1) return entry_(arguments.addresses(), extents.data(), 0, total);
-
-    // The first block is timed: only the caller's thread runs when the rest is expected to be short.
-    const auto start = std::chrono::steady_clock::now();
-    entry_(arguments.addresses(), extents.data(), 0, 1);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    if (elapsed.count() * (total - 1) < kWorthThreads)
-        return entry_(arguments.addresses(), extents.data(), 1, total);
-
-    const std::uint32_t chunk = std::max(1U, total / (threads * 8));
-    Work work{entry_, arguments.addresses(), extents.data(), total, chunk, {1}};
-    run_parallel(work, std::min(threads, total - 1));
+    return std::make_shared<CpuStep>(module_, entry_, std::move(pattern), reach, extents);
 }
 
 }  // namespace wootz

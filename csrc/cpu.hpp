@@ -7,6 +7,7 @@
 #include <string>
 
 #include "launch.hpp"
+#include "steps.hpp"
 
 namespace wootz {
 
@@ -42,9 +43,10 @@ class CpuFunction {
     CpuFunction(std::shared_ptr<CpuModule> module, const std::string& symbol, Signature signature);
 
     const Signature& signature() const { return signature_; }
-    // Returns when every block has run. Threads are made for the call and joined in it, so that forking stays
-    // safe.
-    void launch(Arguments& arguments, const Dim3& grid, unsigned threads) const;
+    // A launch, which returns when every block has run. Threads are made for it and joined in it, so that
+    // forking stays safe. Throws Error(argument) when the grid is out of range; running it, when
+    // WOOTZ_NUM_THREADS is.
+    std::shared_ptr<Step> step(Pattern pattern, std::size_t reach, const Dim3& grid) const;
 
   private:
     std::shared_ptr<CpuModule> module_;

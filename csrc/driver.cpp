@@ -149,11 +149,16 @@ void shutdown() {
     }
 }
 
-Scope::Scope(int device) : api_(api()) { check(api_.context_push(retain(device)), "cuCtxPushCurrent"); }
+Scope::Scope(int device) : api_(api()) {
+    const Context wanted = retain(device);
+    Context current = nullptr;
+    pushed_ = api_.context_current(&current) != kSuccess || current != wanted;
+    if (pushed_) check(api_.context_push(wanted), "cuCtxPushCurrent");
+}
 
 Scope::~Scope() {
     Context popped = nullptr;
-    api_.context_pop(&popped);
+    if (pushed_) api_.context_pop(&popped);
 }
 
 int device_count() {
@@ -213,6 +218,36 @@ void order_streams(int device, Stream before, Stream after) {
     driver.event_destroy(event);  // the driver frees it once the work is done
     check(recorded, "cuEventRecord");
     check(waited, "cuStreamWaitEvent");
+}
+
+bool capturing(Stream stream) {
+    int status = 0;
+    return api().stream_capturing(stream, &status) != kSuccess || status != 0;
+}
+
+GraphNode last_node(Stream stream) {
+    const Api& driver = api();
+    int status = 0;
+    std::uint64_t id = 0;
+    Graph graph = nullptr;
+    const GraphNode* nodes = nullptr;
+    const void* edges =
+        nullptr;  // asked for, because early launches have edges that say more than their ends
+    std::size_t count = 0;
+    if (driver.capture_info_edges != nullptr) {
+        check(driver.capture_info_edges(stream, &status, &id, &graph, &nodes, &edges, &count),
+              "cuStreamGetCaptureInfo");
+    } else {
+        need(driver.capture_info != nullptr, "cuStreamGetCaptureInfo_v2", "11.3");
+        check(driver.capture_info(stream, &status, &id, &graph, &nodes, &count), "cuStreamGetCaptureInfo");
+    }
+    need(driver.node_get != nullptr && driver.node_update != nullptr, "cuGraphExecKernelNodeSetParams_v2",
+         "12.0");
+    KernelNodeParams found{};
+    if (status == 1 && count == 1 && driver.node_get(nodes[0], &found) == kSuccess) return nodes[0];
+    throw Error(ErrorKind::device, "the capture does not show which node the launch became: its stream " +
+                                       std::string(status != 1 ? "is not being captured any more"
+                                                               : "was joined with another one meanwhile"));
 }
 
 void synchronize(int device, Stream stream) {

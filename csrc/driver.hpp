@@ -16,6 +16,9 @@ using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;
 using Stream = struct StreamTag*;
 using Event = struct EventTag*;
+using Graph = struct GraphTag*;
+using GraphNode = struct GraphNodeTag*;
+using GraphExec = struct GraphExecTag*;
 using Address = std::uint64_t;
 
 // CUlaunchAttribute and CUlaunchConfig of the driver's header.
@@ -31,10 +34,23 @@ struct LaunchConfig {
 };
 static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56);
 
+// CUDA_KERNEL_NODE_PARAMS_v2. kernel, context: null, the function says both.
+struct KernelNodeParams {
+    Function function;
+    unsigned grid[3], block[3], shared;
+    void** arguments;
+    void** extra;
+    void* kernel;
+    Context context;
+};
+static_assert(sizeof(KernelNodeParams) == 72);
+
 // Of cuTensorMapEncodeTiled: map, element type, rank, address, extents, strides, box, element strides,
 // interleaving, swizzle, promotion, fill.
 using EncodeTiled = Result(void*, int, std::uint32_t, void*, const std::uint64_t*, const std::uint64_t*,
                            const std::uint32_t*, const std::uint32_t*, int, int, int, int);
+
+inline const Stream kDefaultStream = reinterpret_cast<Stream>(1);  // the legacy one, by its own name
 
 constexpr Result kSuccess = 0;
 constexpr Result kInvalidValue = 1;
@@ -55,6 +71,7 @@ constexpr Result kInvalidValue = 1;
     X(context_state, "cuDevicePrimaryCtxGetState", true, DeviceHandle, unsigned*, int*)                      \
     X(device_memory, "cuDeviceTotalMem_v2", true, std::size_t*, DeviceHandle)                                \
     X(memory_info, "cuMemGetInfo_v2", true, std::size_t*, std::size_t*)                                      \
+    X(context_current, "cuCtxGetCurrent", true, Context*)                                                    \
     X(context_push, "cuCtxPushCurrent_v2", true, Context)                                                    \
     X(context_pop, "cuCtxPopCurrent_v2", true, Context*)                                                     \
     X(module_load, "cuModuleLoadData", true, Module*, const void*)                                           \
@@ -73,6 +90,14 @@ constexpr Result kInvalidValue = 1;
     X(pointer_attribute, "cuPointerGetAttribute", true, void*, int, Address)                                 \
     X(stream_synchronize, "cuStreamSynchronize", true, Stream)                                               \
     X(stream_wait, "cuStreamWaitEvent", true, Stream, Event, unsigned)                                       \
+    X(stream_capturing, "cuStreamIsCapturing", true, Stream, int*)                                           \
+    X(capture_info, "cuStreamGetCaptureInfo_v2", false, Stream, int*, std::uint64_t*, Graph*,                \
+      const GraphNode**, std::size_t*)                                                                       \
+    X(capture_info_edges, "cuStreamGetCaptureInfo_v3", false, Stream, int*, std::uint64_t*, Graph*,          \
+      const GraphNode**, const void**, std::size_t*)                                                         \
+    X(node_get, "cuGraphKernelNodeGetParams_v2", false, GraphNode, KernelNodeParams*)                        \
+    X(node_update, "cuGraphExecKernelNodeSetParams_v2", false, GraphExec, GraphNode,                         \
+      const KernelNodeParams*)                                                                               \
     X(event_create, "cuEventCreate", true, Event*, unsigned)                                                 \
     X(event_record, "cuEventRecord", true, Event, Stream)                                                    \
     X(event_destroy, "cuEventDestroy_v2", true, Event)                                                       \
@@ -105,8 +130,8 @@ bool usable();
 // down.
 void shutdown();
 
-// Makes a device's primary context current for the life of the object. The context is retained once per
-// process.
+// Makes a device's primary context current for the life of the object, unless it is already. The context is
+// retained once per process.
 class Scope {
   public:
     explicit Scope(int device);
@@ -116,6 +141,7 @@ class Scope {
 
   private:
     const Api& api_;
+    bool pushed_;
 };
 
 struct DeviceInfo {
@@ -134,6 +160,11 @@ DeviceMemory device_memory(int device, bool ask_free);
 
 int device_of_pointer(Address address);  // the ordinal of the device that owns the memory
 void order_streams(int device, Stream before, Stream after);
+// Whether a stream is being captured, or cannot say so because another one is. Needs a context.
+bool capturing(Stream stream);
+// The kernel node that the last launch on a stream under capture became. Needs a context. Throws
+// Error(device) when the driver cannot tell, DriverFailure.
+GraphNode last_node(Stream stream);
 void synchronize(int device, Stream stream);
 
 Address allocate(int device, std::size_t bytes);

@@ -1,5 +1,6 @@
 #include "launch.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,9 +22,16 @@ ArgType parse_type(const std::string& name) {
                 "the index has an argument of type " + name + "; want ptr, u32, u64, f32 or map");
 }
 
-void Arguments::set(std::size_t index, std::uint64_t value) {
+void Pattern::check(std::size_t index, bool fits) const {
+    if (fits) return;
+    throw Error(ErrorKind::artifact, "the index gives argument " + signature_[index].name +
+                                         " another type than its role has; rebuild the artifacts");
+}
+
+void Pattern::settle(std::size_t index, std::uint64_t value) {
     const Parameter& parameter = signature_[index];
-    if (parameter.type == ArgType::f32) return set(index, static_cast<double>(value));
+    check(index, parameter.type != ArgType::map);
+    if (parameter.type == ArgType::f32) return settle(index, static_cast<double>(value));
     if (parameter.type == ArgType::u32 && value > std::numeric_limits<std::uint32_t>::max()) {
         throw Error(ErrorKind::argument, parameter.name + " is " + std::to_string(value) +
                                              ", more than the kernel's 32-bit argument holds (4294967295)");
@@ -31,7 +39,7 @@ void Arguments::set(std::size_t index, std::uint64_t value) {
     slots_[index] = value;  // little-endian: the low four bytes are the u32
 }
 
-void Arguments::set(std::size_t index, double value) {
+void Pattern::settle(std::size_t index, double value) {
     const Parameter& parameter = signature_[index];
     const float narrow = static_cast<float>(value);
     if (parameter.type != ArgType::f32)
@@ -43,16 +51,30 @@ void Arguments::set(std::size_t index, double value) {
     std::memcpy(&slots_[index], &narrow, sizeof narrow);
 }
 
-void Arguments::set(std::size_t index, const MapRequest& request) {
-    map_indices_[map_count_] = index;
-    requests_[map_count_] = request;
-    addresses_[index] = maps_[map_count_++].data();
+void Pattern::take(std::size_t index, std::uint32_t array) {
+    check(index, signature_[index].size() == sizeof(std::uintptr_t));
+    sources_.push_back({index, array});
 }
 
-void Arguments::encode_maps() {
-    for (std::size_t i = 0; i < map_count_; ++i) {
-        const Parameter& parameter = signature_[map_indices_[i]];
-        encode_map(parameter.map, requests_[i], maps_[i].data(), parameter.name);
+void Pattern::take_workspace(std::size_t index) { take(index, kWorkspace); }
+
+void Pattern::take_map(std::size_t index, std::uint32_t array, const MapRequest& request) {
+    check(index, signature_[index].type == ArgType::map);
+    maps_.push_back({{index, array}, request});
+}
+
+Arguments::Arguments(const Pattern& pattern, const Call& call) {
+    const std::size_t count = pattern.signature_.size();
+    std::copy_n(pattern.slots_.begin(), count, slots_.begin());
+    for (std::size_t i = 0; i < count; ++i) addresses_[i] = &slots_[i];
+    for (const Pattern::Source& source : pattern.sources_)
+        slots_[source.index] =
+            source.array == Pattern::kWorkspace ? call.workspace : call.addresses[source.array];
+    auto* map = maps_.data();
+    for (const auto& [source, request] : pattern.maps_) {
+        const Parameter& parameter = pattern.signature_[source.index];
+        encode_map(parameter.map, call.addresses[source.array], request, map->data(), parameter.name);
+        addresses_[source.index] = (map++)->data();
     }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "driver.hpp"
 #include "tensor_map.hpp"
 
 namespace wootz {
@@ -30,30 +31,62 @@ constexpr std::size_t kMaxArguments = 64, kMaxMaps = 8;
 
 ArgType parse_type(const std::string& name);  // throws Error(artifact) for any other name
 
-// The values of one call, each in a slot of its own, and the array of their addresses that kernels take.
+// What is new at each launch. addresses: of the arrays that sources are numbered by, 0 for one not given.
+struct Call {
+    const std::uintptr_t* addresses;
+    std::uint64_t workspace = 0, workspace_bytes = 0;
+    driver::Stream stream = nullptr;
+};
+
+// The arguments of an entry point as far as they are settled before a launch: numbers, and where the rest
+// will come from.
+class Pattern {
+  public:
+    explicit Pattern(Signature signature) : signature_(std::move(signature)) {}
+
+    const Signature& signature() const { return signature_; }
+    // A number, settled. Throws Error(argument) when it does not fit the type: nothing ever wraps.
+    void settle(std::size_t index, std::uint64_t value);
+    void settle(std::size_t index, double value);
+    // The address of an array, the call's workspace, a map over an array (at most kMaxMaps: see
+    // read_signature). They throw Error(artifact) where the argument is of another type.
+    void take(std::size_t index, std::uint32_t array);
+    void take_workspace(std::size_t index);
+    void take_map(std::size_t index, std::uint32_t array, const MapRequest& request);
+
+  private:
+    friend class Arguments;
+    static constexpr std::uint32_t kWorkspace = ~std::uint32_t{0};
+    struct Source {
+        std::size_t index;
+        std::uint32_t array;
+    };
+    struct Map {
+        Source source;
+        MapRequest request;
+    };
+    void check(std::size_t index, bool fits) const;
+
+    Signature signature_;
+    std::array<std::uint64_t, kMaxArguments> slots_{};
+    std::vector<Source> sources_;
+    std::vector<Map> maps_;
+};
+
+// The values of one launch, each in a slot of its own, and the array of their addresses that kernels take.
 class Arguments {
   public:
-    explicit Arguments(const Signature& signature) : signature_(signature) {
-        for (std::size_t i = 0; i < kMaxArguments; ++i) addresses_[i] = &slots_[i];
-    }
+    // Encodes the tensor maps; see encode_map.
+    Arguments(const Pattern& pattern, const Call& call);
     Arguments(const Arguments&) = delete;
     Arguments& operator=(const Arguments&) = delete;
 
-    // Each throws Error(argument) when the value does not fit the type: nothing ever wraps.
-    void set(std::size_t index, std::uint64_t value);
-    void set(std::size_t index, double value);
-    void set(std::size_t index, const MapRequest& request);  // at most kMaxMaps of them: see read_signature
-    bool has_maps() const { return map_count_ != 0; }
-    void encode_maps();  // after all are set, and before the launch; see encode_map
-    void** addresses() { return addresses_.data(); }
+    void** addresses() const { return addresses_.data(); }
 
-  private:
-    const Signature& signature_;
-    std::array<std::uint64_t, kMaxArguments> slots_{};
-    std::array<void*, kMaxArguments> addresses_;
-    std::size_t map_count_ = 0;  // what follows is set as far as this says
-    std::array<std::size_t, kMaxMaps> map_indices_;
-    std::array<MapRequest, kMaxMaps> requests_;
+  private:  // set as far as the pattern says
+    std::array<std::uint64_t, kMaxArguments> slots_;
+    mutable std::array<void*, kMaxArguments>
+        addresses_;  // the driver writes nothing there, and asks for void**
     alignas(kMapAlignment) std::array<std::array<unsigned char, kMapBytes>, kMaxMaps> maps_;
 };
 

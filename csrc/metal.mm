@@ -23,6 +23,7 @@
 #include "launch.hpp"
 #include "metal.hpp"
 #include "packing.hpp"
+#include "steps.hpp"
 
 #if !__has_feature(objc_arc)
 #error "metal.mm is written for automatic reference counting: compile it with -fobjc-arc"
@@ -110,9 +111,19 @@ class MetalFunction {
 
     const Signature& signature() const { return signature_; }
 
-    void launch(Arguments& arguments, const std::vector<std::size_t>& sizes, const std::vector<bool>& outputs,
-                const Dim3& grid, const Dim3& block) const {
-        check_launch(grid, block);
+    void check_launch(const Dim3& grid, const Dim3& block) const {
+        constexpr std::uint64_t kLimit = 4294967295;
+        check_extents(grid, {kLimit, kLimit, kLimit}, "grid");
+        const std::uint64_t most = pipeline_.maxTotalThreadsPerThreadgroup;
+        check_extents(block, {most, most, most}, "block");
+        if (block[0] * block[1] * block[2] > most) {
+            throw Error(ErrorKind::device, symbol_ + " has more threads a group than this device takes, " +
+                                               std::to_string(most));
+        }
+    }
+
+    void launch(const Arguments& arguments, const std::vector<std::size_t>& sizes,
+                const std::vector<bool>& outputs, const Dim3& grid, const Dim3& block) const {
         @autoreleasepool {
             id<MTLCommandBuffer> commands = [gpu().queue commandBuffer];
             id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
@@ -141,24 +152,13 @@ class MetalFunction {
   private:
     static MTLSize extents(const Dim3& size) { return MTLSizeMake(size[0], size[1], size[2]); }
 
-    static void* host_pointer(Arguments& arguments, std::size_t index) {
+    static void* host_pointer(const Arguments& arguments, std::size_t index) {
         return *static_cast<void**>(arguments.addresses()[index]);
-    }
-
-    void check_launch(const Dim3& grid, const Dim3& block) const {
-        constexpr std::uint64_t kLimit = 4294967295;
-        check_extents(grid, {kLimit, kLimit, kLimit}, "grid");
-        const std::uint64_t most = pipeline_.maxTotalThreadsPerThreadgroup;
-        check_extents(block, {most, most, most}, "block");
-        if (block[0] * block[1] * block[2] > most) {
-            throw Error(ErrorKind::device, symbol_ + " has more threads a group than this device takes, " +
-                                               std::to_string(most));
-        }
     }
 
     // Buffers take the index of their argument, and so do plain values.
     void bind(id<MTLComputeCommandEncoder> encoder, NSMutableArray<id<MTLBuffer>>* buffers,
-              Arguments& arguments, std::size_t index, const std::vector<std::size_t>& sizes) const {
+              const Arguments& arguments, std::size_t index, const std::vector<std::size_t>& sizes) const {
         if (signature_[index].type != ArgType::ptr) {
             [encoder setBytes:arguments.addresses()[index] length:signature_[index].size() atIndex:index];
             return;
@@ -181,24 +181,50 @@ class MetalFunction {
     id<MTLComputePipelineState> pipeline_;
 };
 
+// sizes: of each argument's array, in bytes. outputs: whether it is written.
+class MetalStep final : public Step {
+  public:
+    MetalStep(const MetalFunction& function, Pattern pattern, std::size_t reach,
+              std::vector<std::size_t> sizes, std::vector<bool> outputs, const Dim3& grid, const Dim3& block)
+        : Step(reach),
+          function_(function),
+          pattern_(std::move(pattern)),
+          sizes_(std::move(sizes)),
+          outputs_(std::move(outputs)),
+          grid_(grid),
+          block_(block) {
+        function_.check_launch(grid_, block_);
+    }
+
+    void run(const Call& call) const override {
+        function_.launch(Arguments(pattern_, call), sizes_, outputs_, grid_, block_);
+    }
+
+  private:
+    MetalFunction function_;
+    Pattern pattern_;
+    std::vector<std::size_t> sizes_;
+    std::vector<bool> outputs_;
+    Dim3 grid_, block_;
+};
+
 }  // namespace
 
 void bind_metal(py::module_& module) {
     module.def("metal_system", &system_version);
     py::class_<MetalFunction>(module, "MetalFunction")
         .def(
-            "launch",
-            [](const MetalFunction& self, const py::tuple& values, const std::vector<std::size_t>& sizes,
-               const std::vector<bool>& outputs, const py::tuple& grid, const py::tuple& block) {
-                Arguments arguments(self.signature());
-                pack(arguments, self.signature(), values);
-                const Dim3 blocks = read_extents(grid, "grid"), threads = read_extents(block, "block");
+            "step",
+            [](const MetalFunction& self, const py::tuple& values, std::vector<std::size_t> sizes,
+               std::vector<bool> outputs, const py::tuple& grid, const py::tuple& block) {
+                auto [pattern, reach] = read_sources(self.signature(), values);
                 if (sizes.size() != self.signature().size() || outputs.size() != sizes.size()) {
                     throw Error(ErrorKind::argument,
                                 "a launch has one size and one direction for each argument");
                 }
-                const py::gil_scoped_release unlocked;
-                self.launch(arguments, sizes, outputs, blocks, threads);
+                return std::shared_ptr<Step>(std::make_shared<MetalStep>(
+                    self, std::move(pattern), reach, std::move(sizes), std::move(outputs),
+                    read_extents(grid, "grid"), read_extents(block, "block")));
             },
             py::arg("values"), py::arg("sizes"), py::arg("outputs"), py::arg("grid"), py::arg("block"));
     py::class_<MetalModule, std::shared_ptr<MetalModule>>(module, "MetalModule")

@@ -1,7 +1,8 @@
 #include "module.hpp"
 
 #include <algorithm>
-#include <array>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "errors.hpp"
@@ -18,34 +19,37 @@ constexpr Dim3 kBlockLimits{1024, 1024, 64};
 
 std::uint64_t count(const Dim3& extents) { return extents[0] * extents[1] * extents[2]; }
 
-// The driver's form of a launch, and the attributes that it points to.
-struct Config {
-    driver::LaunchConfig launch{};
-    std::array<driver::LaunchAttribute, 2> attributes{};
-
-    Config(const Shape& shape, driver::Stream stream, bool early) {
-        for (std::size_t i = 0; i < 3; ++i) {
-            launch.grid[i] = static_cast<unsigned>(shape.grid[i]);
-            launch.block[i] = static_cast<unsigned>(shape.block[i]);
-        }
-        launch.shared = shape.shared;
-        launch.stream = stream;
-        launch.attributes = attributes.data();
-        if (count(shape.cluster) > 1) {
-            driver::LaunchAttribute& cluster = attributes[launch.attribute_count++];
-            cluster.id = kClusterExtents;
-            for (std::size_t i = 0; i < 3; ++i)
-                cluster.value[i] = static_cast<std::uint32_t>(shape.cluster[i]);
-        }
-        if (early) {
-            driver::LaunchAttribute& attribute = attributes[launch.attribute_count++];
-            attribute.id = kEarlyLaunch;
-            attribute.value[0] = 1;
-        }
+// The streams, by device, whose last launch wrote packed weights: few, and mostly none.
+class PackedStreams {
+  public:
+    bool holds(int device, driver::Stream stream) const {
+        if (!any_.load(std::memory_order_acquire)) return false;
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return streams_.count({device, stream}) != 0;
     }
-    Config(const Config&) = delete;
-    Config& operator=(const Config&) = delete;
+
+    // What was launched last on a stream.
+    void note(int device, driver::Stream stream, bool packs) {
+        if (!packs && !any_.load(std::memory_order_acquire)) return;
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (packs) {
+            streams_.insert({device, stream});
+        } else {
+            streams_.erase({device, stream});
+        }
+        any_.store(!streams_.empty(), std::memory_order_release);
+    }
+
+  private:
+    std::atomic<bool> any_{false};
+    mutable std::mutex mutex_;
+    std::set<std::pair<int, driver::Stream>> streams_;
 };
+
+PackedStreams& packed_streams() {
+    static auto* instance = new PackedStreams;  // never destroyed: launches may come late
+    return *instance;
+}
 
 void check_cluster(const Shape& shape, const std::string& symbol) {
     for (std::size_t i = 0; i < 3; ++i) {
@@ -59,6 +63,36 @@ void check_cluster(const Shape& shape, const std::string& symbol) {
 }
 
 }  // namespace
+
+// ---- shapes
+
+Config::Config(const Shape& shape, bool early) : early_(early) {
+    for (std::size_t i = 0; i < 3; ++i) {
+        launch_.grid[i] = static_cast<unsigned>(shape.grid[i]);
+        launch_.block[i] = static_cast<unsigned>(shape.block[i]);
+    }
+    launch_.shared = shape.shared;
+    launch_.attributes = attributes_.data();
+    if (count(shape.cluster) > 1) {
+        driver::LaunchAttribute& cluster = attributes_[launch_.attribute_count++];
+        cluster.id = kClusterExtents;
+        for (std::size_t i = 0; i < 3; ++i) cluster.value[i] = static_cast<std::uint32_t>(shape.cluster[i]);
+    }
+    if (early) {  // the last one, so that it can be left out
+        driver::LaunchAttribute& attribute = attributes_[launch_.attribute_count++];
+        attribute.id = kEarlyLaunch;
+        attribute.value[0] = 1;
+    }
+}
+
+driver::LaunchConfig Config::on(driver::Stream stream, bool late) const {
+    driver::LaunchConfig config = launch_;
+    config.stream = stream;
+    if (late && early_) --config.attribute_count;
+    return config;
+}
+
+// ---- modules
 
 CudaModule::CudaModule(int device, const char* image) : device_(device) {
     driver::Scope scope(device);
@@ -76,8 +110,8 @@ CudaModule::~CudaModule() {
 
 // ---- entry points
 
-CudaEntry::CudaEntry(std::shared_ptr<CudaModule> module, std::string symbol, bool early)
-    : module_(std::move(module)), symbol_(std::move(symbol)), early_(early) {
+CudaEntry::CudaEntry(std::shared_ptr<CudaModule> module, std::string symbol)
+    : module_(std::move(module)), symbol_(std::move(symbol)) {
     driver::Scope scope(module_->device());
     driver::check(driver::api().module_function(&handle_, module_->handle(), symbol_.c_str()),
                   "cuModuleGetFunction");
@@ -117,9 +151,10 @@ int CudaEntry::max_active_clusters(const Shape& shape) const {
     allow_cluster(count(shape.cluster));
     Shape one = shape;
     one.grid = shape.cluster;
-    const Config config(one, nullptr, false);
+    const Config config(one, false);
+    const driver::LaunchConfig launch = config.on(nullptr);
     int clusters = 0;
-    driver::check(api.max_clusters(&clusters, handle_, &config.launch), "cuOccupancyMaxActiveClusters");
+    driver::check(api.max_clusters(&clusters, handle_, &launch), "cuOccupancyMaxActiveClusters");
     if (clusters < 1) {
         throw Error(ErrorKind::device, symbol_ + " runs in clusters of " +
                                            std::to_string(count(shape.cluster)) + " blocks with " +
@@ -129,36 +164,100 @@ int CudaEntry::max_active_clusters(const Shape& shape) const {
     return clusters;
 }
 
-void CudaEntry::launch(const Shape& shape, driver::Stream stream, void** arguments) const {
+void CudaEntry::allow(const Shape& shape) const {
     check_extents(shape.grid, kGridLimits, "grid");
     check_extents(shape.block, kBlockLimits, "block");
     allow_shared(shape.shared);
     const std::uint64_t cluster = count(shape.cluster);
-    if (cluster != 1) check_cluster(shape, symbol_);
+    if (cluster == 1) return;
+    check_cluster(shape, symbol_);
     driver::Scope scope(device());
+    allow_cluster(cluster);
+}
+
+void CudaEntry::launch(const driver::LaunchConfig& config, void** arguments) const {
     const driver::Api& api = driver::api();
-    if (cluster != 1 || early_) {
-        driver::need(api.launch_ex != nullptr, "cuLaunchKernelEx", "11.8");
-        allow_cluster(cluster);
-        const Config config(shape, stream, early_);
-        driver::check(api.launch_ex(&config.launch, handle_, arguments, nullptr), "cuLaunchKernelEx");
+    if (config.attribute_count != 0) {
+        driver::check(api.launch_ex(&config, handle_, arguments, nullptr), "cuLaunchKernelEx");
         return;
     }
-    const auto narrow = [](std::uint64_t value) { return static_cast<unsigned>(value); };
-    driver::check(api.launch(handle_, narrow(shape.grid[0]), narrow(shape.grid[1]), narrow(shape.grid[2]),
-                             narrow(shape.block[0]), narrow(shape.block[1]), narrow(shape.block[2]),
-                             shape.shared, stream, arguments, nullptr),
-                  "cuLaunchKernel");
+    const auto& [gx, gy, gz] = config.grid;
+    const auto& [bx, by, bz] = config.block;
+    driver::check(
+        api.launch(handle_, gx, gy, gz, bx, by, bz, config.shared, config.stream, arguments, nullptr),
+        "cuLaunchKernel");
 }
+
+// ---- launches
+
+CudaLaunch::CudaLaunch(std::shared_ptr<const CudaEntry> entry, const Shape& shape, bool early, bool packs)
+    : entry_(std::move(entry)), config_(shape, early), packs_(packs) {
+    entry_->allow(shape);
+    if (early || count(shape.cluster) > 1)
+        driver::need(driver::api().launch_ex != nullptr, "cuLaunchKernelEx", "11.8");
+}
+
+void CudaLaunch::enqueue(driver::Stream stream, void** arguments) const {
+    PackedStreams& packed = packed_streams();
+    const bool late = config_.early() && packed.holds(entry_->device(), stream);
+    entry_->launch(config_.on(stream, late), arguments);
+    packed.note(entry_->device(), stream, packs_);
+}
+
+// The node keeps its attributes: clusters, and whether it may begin early.
+void CudaLaunch::update(driver::GraphExec graph, driver::GraphNode node, void** arguments) const {
+    const driver::LaunchConfig config = config_.on(nullptr);
+    driver::KernelNodeParams params{};
+    params.function = entry_->handle();
+    std::copy_n(config.grid, 3, params.grid);
+    std::copy_n(config.block, 3, params.block);
+    params.shared = config.shared;
+    params.arguments = arguments;
+    driver::check(driver::api().node_update(graph, node, &params), "cuGraphExecKernelNodeSetParams");
+}
+
+namespace {
+
+// bound: the arguments, where all of them are settled.
+class CudaStep final : public Step {
+  public:
+    CudaStep(std::shared_ptr<const CudaLaunch> launch, std::shared_ptr<const Pattern> pattern,
+             std::size_t reach, std::unique_ptr<const Arguments> bound)
+        : Step(reach), launch_(std::move(launch)), pattern_(std::move(pattern)), bound_(std::move(bound)) {}
+
+    void run(const Call& call) const override {
+        if (bound_ != nullptr) return launch_->enqueue(call.stream, bound_->addresses());
+        const Arguments arguments(*pattern_, call);
+        launch_->enqueue(call.stream, arguments.addresses());
+    }
+
+    std::shared_ptr<const Step> bound(const Call& call) const override {
+        return std::make_shared<CudaStep>(launch_, pattern_, reach(),
+                                          std::make_unique<Arguments>(*pattern_, call));
+    }
+
+    void update(const Call& call, driver::GraphExec graph, driver::GraphNode node) const override {
+        const Arguments arguments(*pattern_, call);
+        launch_->update(graph, node, arguments.addresses());
+    }
+
+  private:
+    std::shared_ptr<const CudaLaunch> launch_;
+    std::shared_ptr<const Pattern> pattern_;
+    std::unique_ptr<const Arguments> bound_;
+};
+
+}  // namespace
 
 // ---- functions of plain arguments
 
 CudaFunction::CudaFunction(std::shared_ptr<CudaModule> module, std::string symbol, Signature signature,
                            unsigned shared, const Dim3& cluster, bool early)
-    : entry_(std::make_shared<const CudaEntry>(std::move(module), std::move(symbol), early)),
+    : entry_(std::make_shared<const CudaEntry>(std::move(module), std::move(symbol))),
       signature_(std::move(signature)),
       shared_(shared),
-      cluster_(cluster) {
+      cluster_(cluster),
+      early_(early) {
     check_parameters();
     entry_->allow_shared(shared_);
 }
@@ -186,13 +285,11 @@ void CudaFunction::check_parameters() const {
     }
 }
 
-void CudaFunction::launch(Arguments& arguments, const Dim3& grid, const Dim3& block, unsigned shared,
-                          driver::Stream stream) const {
-    if (arguments.has_maps()) {
-        const driver::Scope scope(entry_->device());
-        arguments.encode_maps();
-    }
-    entry_->launch({grid, block, cluster_, shared}, stream, arguments.addresses());
+std::shared_ptr<Step> CudaFunction::step(Pattern pattern, std::size_t reach, const Dim3& grid,
+                                         const Dim3& block, unsigned shared, bool packs) const {
+    auto launch = std::make_shared<CudaLaunch>(entry_, Shape{grid, block, cluster_, shared}, early_, packs);
+    return std::make_shared<CudaStep>(std::move(launch), std::make_shared<Pattern>(std::move(pattern)), reach,
+                                      nullptr);
 }
 
 }  // namespace wootz

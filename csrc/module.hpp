@@ -1,6 +1,7 @@
 // Binaries on a CUDA device and their entry points.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "driver.hpp"
 #include "launch.hpp"
+#include "steps.hpp"
 
 namespace wootz {
 
@@ -34,22 +36,43 @@ struct Shape {
     unsigned shared = 0;  // dynamic, in bytes
 };
 
+// The driver's form of a launch, and the attributes that it points to.
+class Config {
+  public:
+    // early: launches may begin while the kernel before them in the stream is still running, which they wait
+    // for themselves.
+    Config(const Shape& shape, bool early);
+    Config(const Config&) = delete;
+    Config& operator=(const Config&) = delete;
+
+    // late: without the leave to begin early.
+    driver::LaunchConfig on(driver::Stream stream, bool late = false) const;
+    bool early() const { return early_; }
+
+  private:
+    driver::LaunchConfig launch_{};
+    std::array<driver::LaunchAttribute, 2> attributes_{};
+    bool early_;
+};
+
 // An entry point in a loaded module. No method may be called with Python's lock held.
 class CudaEntry {
   public:
-    // early: launches may begin while the kernel before them in the stream is still running, which they wait
-    // for themselves. Throws DriverFailure when there is no such symbol.
-    CudaEntry(std::shared_ptr<CudaModule> module, std::string symbol, bool early);
+    // Throws DriverFailure when there is no such symbol.
+    CudaEntry(std::shared_ptr<CudaModule> module, std::string symbol);
 
     const std::string& symbol() const { return symbol_; }
     int device() const { return module_->device(); }
+    driver::Function handle() const { return handle_; }
     // The size of a parameter; 0: there is none. `known`: whether the driver tells.
     std::size_t parameter_bytes(std::size_t index, bool& known) const;
     // How many clusters of a shape the device runs at once. Throws Error(device) when it takes none.
     int max_active_clusters(const Shape& shape) const;
-    // Enqueues one launch and returns. Throws Error(argument) when an extent is out of range, Error(artifact)
-    // when the clusters do not fit the grid, DriverFailure otherwise.
-    void launch(const Shape& shape, driver::Stream stream, void** arguments) const;
+    // Says once that launches will have this shape. Throws Error(argument) when an extent is out of range,
+    // Error(artifact) when the clusters do not fit the grid, DriverFailure otherwise.
+    void allow(const Shape& shape) const;
+    // Enqueues one launch, whose shape was allowed, and returns. Needs a context. Throws DriverFailure.
+    void launch(const driver::LaunchConfig& config, void** arguments) const;
     // Says once that launches will ask for this much shared memory.
     void allow_shared(unsigned bytes) const;
     unsigned static_shared() const {
@@ -61,25 +84,42 @@ class CudaEntry {
 
     std::shared_ptr<CudaModule> module_;
     std::string symbol_;
-    bool early_;
     driver::Function handle_ = nullptr;
     unsigned static_shared_ = 0;
     mutable std::atomic<unsigned> allowed_shared_{0};
     mutable std::atomic<bool> allowed_cluster_{false};
 };
 
+// An entry point with a shape. packs: it writes packed weights; kernels that may begin early read such before
+// they wait for the launch before them, so that the next one on the same stream may not.
+class CudaLaunch {
+  public:
+    // Throws what CudaEntry::allow does.
+    CudaLaunch(std::shared_ptr<const CudaEntry> entry, const Shape& shape, bool early, bool packs);
+
+    // Both need a context, and throw DriverFailure.
+    void enqueue(driver::Stream stream, void** arguments) const;
+    void update(driver::GraphExec graph, driver::GraphNode node, void** arguments) const;
+    const CudaEntry& entry() const { return *entry_; }
+
+  private:
+    std::shared_ptr<const CudaEntry> entry_;
+    Config config_;
+    bool packs_;
+};
+
 class CudaFunction {
   public:
-    // Throws DriverFailure when there is no such symbol, Error(artifact) when its parameters are not
-    // `signature`.
+    // early: see Config. Throws DriverFailure when there is no such symbol, Error(artifact) when its
+    // parameters are not `signature`.
     CudaFunction(std::shared_ptr<CudaModule> module, std::string symbol, Signature signature, unsigned shared,
                  const Dim3& cluster, bool early);
 
     const Signature& signature() const { return signature_; }
-    // Enqueues one launch and returns. shared: of this launch. Throws as CudaEntry::launch does.
-    void launch(Arguments& arguments, const Dim3& grid, const Dim3& block, unsigned shared,
-                driver::Stream stream) const;
     unsigned shared() const { return shared_; }
+    // A launch with these extents. shared: dynamic. packs: see CudaLaunch. Throws what CudaEntry::allow does.
+    std::shared_ptr<Step> step(Pattern pattern, std::size_t reach, const Dim3& grid, const Dim3& block,
+                               unsigned shared, bool packs) const;
 
   private:
     void check_parameters() const;
@@ -88,6 +128,7 @@ class CudaFunction {
     Signature signature_;
     unsigned shared_;
     Dim3 cluster_;
+    bool early_;
 };
 
 }  // namespace wootz

@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -29,21 +30,30 @@ std::uint64_t read_number(PyObject* value, const std::string& name) {
                                          "; want a number from 0 to 2^64 - 1");
 }
 
-// (address, extents innermost first, strides of the others)
-MapRequest read_map(PyObject* value, const Parameter& parameter) {
+// Extents innermost first, then the strides of the others.
+MapRequest read_map(const py::handle& value, const Parameter& parameter) {
     const std::uint32_t rank = parameter.map.rank;
-    const auto numbers = py::cast<py::tuple>(py::handle(value));
-    if (numbers.size() != 2 * rank)
-        throw Error(ErrorKind::argument, parameter.name + " takes an address, " + std::to_string(rank) +
-                                             " extents and one stride fewer");
+    const auto numbers = py::cast<py::tuple>(value);
+    if (numbers.size() != 2 * rank - 1)
+        throw Error(ErrorKind::argument,
+                    parameter.name + " takes " + std::to_string(rank) + " extents and one stride fewer");
     const auto at = [&](std::uint32_t i) {
         return read_number(PyTuple_GET_ITEM(numbers.ptr(), static_cast<py::ssize_t>(i)), parameter.name);
     };
     MapRequest request{};
-    request.address = at(0);
-    for (std::uint32_t i = 0; i < rank; ++i) request.dims[i] = at(1 + i);
-    for (std::uint32_t i = 0; i + 1 < rank; ++i) request.strides[i] = at(1 + rank + i);
+    for (std::uint32_t i = 0; i < rank; ++i) request.dims[i] = at(i);
+    for (std::uint32_t i = 0; i + 1 < rank; ++i) request.strides[i] = at(rank + i);
     return request;
+}
+
+// ("array", number), ("map", number, numbers) or ("workspace",)
+void read_source(Sources& sources, std::size_t index, const py::tuple& source) {
+    const auto kind = py::cast<std::string>(source[0]);
+    if (kind == "workspace") return sources.pattern.take_workspace(index);
+    const auto array = py::cast<std::uint32_t>(source[1]);
+    sources.reach = std::max<std::size_t>(sources.reach, array + std::size_t{1});
+    if (kind == "array") return sources.pattern.take(index, array);
+    sources.pattern.take_map(index, array, read_map(source[2], sources.pattern.signature()[index]));
 }
 
 }  // namespace
@@ -69,23 +79,23 @@ Signature read_signature(const py::sequence& parameters, bool maps) {
     return signature;
 }
 
-void pack(Arguments& arguments, const Signature& signature, const py::tuple& values) {
+Sources read_sources(const Signature& signature, const py::tuple& values) {
     if (values.size() != signature.size()) {
         throw Error(ErrorKind::argument, "got " + std::to_string(values.size()) + " values for " +
                                              std::to_string(signature.size()) + " arguments");
     }
+    Sources sources{Pattern(signature), 0};
     for (std::size_t i = 0; i < signature.size(); ++i) {
         PyObject* value = PyTuple_GET_ITEM(values.ptr(), static_cast<py::ssize_t>(i));
-        if (PyFloat_Check(value) != 0) {
-            arguments.set(i, PyFloat_AS_DOUBLE(value));
-            continue;
+        if (PyTuple_Check(value) != 0) {
+            read_source(sources, i, py::reinterpret_borrow<py::tuple>(value));
+        } else if (PyFloat_Check(value) != 0) {
+            sources.pattern.settle(i, PyFloat_AS_DOUBLE(value));
+        } else {
+            sources.pattern.settle(i, read_number(value, signature[i].name));
         }
-        if (signature[i].type == ArgType::map) {
-            arguments.set(i, read_map(value, signature[i]));
-            continue;
-        }
-        arguments.set(i, read_number(value, signature[i].name));
     }
+    return sources;
 }
 
 Dim3 read_extents(const py::tuple& extents, const char* what) {

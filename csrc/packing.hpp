@@ -1,4 +1,4 @@
-// Python's values as the arguments of a launch. Called with Python's lock.
+// Python's values as the arguments of launches. Called with Python's lock.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -11,9 +11,16 @@ namespace wootz {
 // maps: whether there may be any. Throws Error(artifact) for an unknown type or too many of them.
 Signature read_signature(const pybind11::sequence& parameters, bool maps = false);
 
-// One number for each argument; for a map a tuple of the address, extents and strides. Throws Error(argument)
-// when the count, or a value, does not fit the signature.
-void pack(Arguments& arguments, const Signature& signature, const pybind11::tuple& values);
+// reach: one more than the highest number of an array in the pattern.
+struct Sources {
+    Pattern pattern;
+    std::size_t reach;
+};
+
+// For each argument a number, or where it will come from: ("array", number), ("workspace",), or ("map",
+// number of an array, (extents, strides)). Throws Error(argument) when the count, or a value, does not fit
+// the signature.
+Sources read_sources(const Signature& signature, const pybind11::tuple& values);
 
 // Three numbers, not negative; `what` is for messages.
 Dim3 read_extents(const pybind11::tuple& extents, const char* what);

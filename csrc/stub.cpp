@@ -62,6 +62,9 @@ int set_for_stub(void* context, void* address, int value, std::size_t bytes) noe
     }
 }
 
+// For a node of a graph, whose memory is set by a node of its own.
+int set_nothing(void*, void*, int, std::size_t) noexcept { return 0; }
+
 // Memory for a parameter block: on the stack while it is small.
 class Block {
   public:
@@ -122,7 +125,8 @@ Stub::Fill Stub::fill(const std::string& prefix) const {
 StubFunction::StubFunction(std::shared_ptr<CudaModule> module, const std::string& symbol,
                            std::shared_ptr<const Stub> stub, const std::string& prefix, bool early,
                            Limits limits)
-    : entry_(std::move(module), symbol, early),
+    : entry_(std::move(module), symbol),
+      early_(early),
       stub_(std::move(stub)),
       query_(stub_->query(prefix)),
       fill_(stub_->fill(prefix)),
@@ -219,9 +223,10 @@ std::optional<StubCall> StubFunction::query(Problem problem) const {
                                          " never settles on a cluster; rebuild the artifacts");
 }
 
-void StubFunction::fill(const wootz_problem& problem, void* params, driver::Stream stream) const {
+void StubFunction::fill(const wootz_problem& problem, void* params, wootz_memset set,
+                        driver::Stream stream) const {
     trace = {};
-    const int code = fill_(&problem, params, &set_for_stub, stream);
+    const int code = fill_(&problem, params, set, stream);
     if (trace.no_encoder) driver::need(false, "cuTensorMapEncodeTiled", "12.0");
     try {
         driver::check(trace.encoding, "cuTensorMapEncodeTiled");
@@ -236,17 +241,52 @@ void StubFunction::fill(const wootz_problem& problem, void* params, driver::Stre
                                          "; rebuild the artifacts");
 }
 
-void StubCall::launch(std::uint64_t workspace, std::uint64_t bytes, driver::Stream stream) const {
-    wootz_problem problem = function_->describe(problem_, clusters_);
-    problem.workspace = reinterpret_cast<void*>(workspace);
-    problem.workspace_bytes = bytes;
-    Block params(launch_.params_size, launch_.params_align);
-    std::array<void*, 1> arguments{params.data()};
-    {
-        const driver::Scope scope(function_->entry_.device());
-        function_->fill(problem, params.data(), stream);
+// ---- launches
+
+class StubStep final : public Step {
+  public:
+    StubStep(StubCall call, std::vector<std::uint32_t> arrays, std::size_t reach, bool packs)
+        : Step(reach),
+          call_(std::move(call)),
+          arrays_(std::move(arrays)),
+          launch_({call_.function_, &call_.function_->entry_}, shape_of(call_.launch_),
+                  call_.function_->early_, packs) {}
+
+    void run(const Call& call) const override {
+        with_params(call, &set_for_stub, [&](void** params) { launch_.enqueue(call.stream, params); });
     }
-    function_->entry_.launch(shape_of(launch_), stream, arguments.data());
+
+    void update(const Call& call, driver::GraphExec graph, driver::GraphNode node) const override {
+        with_params(call, &set_nothing, [&](void** params) { launch_.update(graph, node, params); });
+    }
+
+  private:
+    template <typename Use>
+    void with_params(const Call& call, wootz_memset set, Use use) const {
+        std::array<const void*, kMaxArguments> arrays;
+        for (std::size_t i = 0; i < arrays_.size(); ++i)
+            arrays[i] = reinterpret_cast<const void*>(call.addresses[arrays_[i]]);
+        wootz_problem problem = call_.function_->describe(call_.problem_, call_.clusters_);
+        problem.arrays = arrays.data();
+        problem.workspace = reinterpret_cast<void*>(call.workspace);
+        problem.workspace_bytes = call.workspace_bytes;
+        Block params(call_.launch_.params_size, call_.launch_.params_align);
+        call_.function_->fill(problem, params.data(), set, call.stream);
+        std::array<void*, 1> arguments{params.data()};
+        use(arguments.data());
+    }
+
+    StubCall call_;
+    std::vector<std::uint32_t> arrays_;
+    CudaLaunch launch_;
+};
+
+std::shared_ptr<Step> StubCall::step(std::vector<std::uint32_t> arrays, bool packs) const {
+    if (arrays.size() != problem_.arrays.size() || arrays.size() > kMaxArguments)
+        throw Error(ErrorKind::artifact, "a stub's launch has other arrays than it was asked about");
+    std::size_t reach = 0;
+    for (const std::uint32_t array : arrays) reach = std::max<std::size_t>(reach, array + 1);
+    return std::make_shared<StubStep>(*this, std::move(arrays), reach, packs);
 }
 
 }  // namespace wootz

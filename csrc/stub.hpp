@@ -33,7 +33,8 @@ class Stub {
     CpuModule module_;
 };
 
-// What a call passes to a stub, in the order of the entry's arguments.
+// What a stub is asked about, in the order of the entry's arguments. arrays: their addresses; when it is
+// asked, any that are as aligned as a call's, null for those not given.
 struct Problem {
     std::vector<const void*> arrays;
     std::vector<std::int64_t> shape;
@@ -48,7 +49,7 @@ struct Limits {
 
 class StubFunction;
 
-// An accepted call, ready to be launched.
+// An accepted problem.
 class StubCall {
   public:
     StubCall(std::shared_ptr<const StubFunction> function, Problem problem, int clusters,
@@ -59,11 +60,13 @@ class StubCall {
           launch_(launch) {}
 
     std::uint64_t workspace_bytes() const { return launch_.workspace_bytes; }
-    // Fills the parameter block and enqueues the launch. Throws DriverFailure (a tensor map, the workspace's
-    // zeroing, the launch), Error(artifact) when the stub fails, Error(argument) for a grid out of range.
-    void launch(std::uint64_t workspace, std::uint64_t bytes, driver::Stream stream) const;
+    // Its launch, which fills the parameter block each time. arrays: the numbers of the problem's in a call.
+    // packs: see CudaLaunch. Running it throws DriverFailure (a tensor map, the workspace's zeroing, the
+    // launch) and Error(artifact) when the stub fails; this Error(argument) for a grid out of range.
+    std::shared_ptr<Step> step(std::vector<std::uint32_t> arrays, bool packs) const;
 
   private:
+    friend class StubStep;
     std::shared_ptr<const StubFunction> function_;
     Problem problem_;
     int clusters_;
@@ -83,6 +86,7 @@ class StubFunction : public std::enable_shared_from_this<StubFunction> {
 
   private:
     friend class StubCall;
+    friend class StubStep;
     struct Occupancy {
         std::uint32_t shared, block[3], cluster[3];
         int clusters;
@@ -91,10 +95,11 @@ class StubFunction : public std::enable_shared_from_this<StubFunction> {
     bool ask(const wootz_problem& problem, wootz_launch& launch) const;
     void check(const wootz_launch& launch) const;
     int clusters_of(const wootz_launch& launch) const;
-    void fill(const wootz_problem& problem, void* params, driver::Stream stream) const;
+    void fill(const wootz_problem& problem, void* params, wootz_memset set, driver::Stream stream) const;
     wootz_problem describe(const Problem& problem, int clusters) const;
 
     CudaEntry entry_;
+    bool early_;
     std::shared_ptr<const Stub> stub_;
     Stub::Query query_;
     Stub::Fill fill_;

@@ -71,24 +71,25 @@ std::string describe_map(std::uint32_t rank, std::uint64_t address, const std::u
     return text.str();
 }
 
-void encode_map(const MapSpec& spec, const MapRequest& request, void* out, const std::string& name) {
+void encode_map(const MapSpec& spec, std::uint64_t address, const MapRequest& request, void* out,
+                const std::string& name) {
     static constexpr std::array<std::uint32_t, kMaxMapRank> kDense{1, 1, 1, 1, 1};
-    if (request.address == 0) {
+    if (address == 0) {
         std::memset(out, 0, kMapBytes);
         return;
     }
     const driver::Api& api = driver::api();
     driver::need(api.encode_tiled != nullptr, "cuTensorMapEncodeTiled", "12.0");
     const driver::Result result = api.encode_tiled(
-        out, spec.element, spec.rank, reinterpret_cast<void*>(request.address), request.dims.data(),
+        out, spec.element, spec.rank, reinterpret_cast<void*>(address), request.dims.data(),
         request.strides.data(), spec.box.data(), kDense.data(), 0, spec.swizzle, spec.promotion, 0);
     try {
         driver::check(result, "cuTensorMapEncodeTiled");
     } catch (const DriverFailure& failure) {
         throw DriverFailure(failure.code(), failure.name(), failure.call(),
                             name + ": " +
-                                describe_map(spec.rank, request.address, request.dims.data(),
-                                             request.strides.data(), spec.box.data()));
+                                describe_map(spec.rank, address, request.dims.data(), request.strides.data(),
+                                             spec.box.data()));
     }
 }
 

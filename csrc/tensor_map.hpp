@@ -18,10 +18,8 @@ struct MapSpec {
     std::array<std::uint32_t, kMaxMapRank> box{};
 };
 
-// What a call says: the address (0: an operand that is not given), extents innermost first, and the strides
-// in bytes of all but the innermost.
+// What the shapes of a call say: extents innermost first, and the strides in bytes of all but the innermost.
 struct MapRequest {
-    std::uint64_t address;
     std::array<std::uint64_t, kMaxMapRank> dims, strides;
 };
 
@@ -30,9 +28,10 @@ struct MapRequest {
 MapSpec make_map_spec(const std::string& dtype, const std::vector<std::uint32_t>& box, int swizzle,
                       int promotion);
 
-// Writes the map to `out`, aligned to kMapAlignment; a map of no operand is all zero. `name`: the argument's.
-// Throws DriverFailure, with the extents and strides in its text. Needs no context.
-void encode_map(const MapSpec& spec, const MapRequest& request, void* out, const std::string& name);
+// Writes the map of the array at `address` to `out`, aligned to kMapAlignment; a map of no operand (address
+// 0) is all zero. `name`: the argument's. Throws DriverFailure, with the extents and strides in its text.
+void encode_map(const MapSpec& spec, std::uint64_t address, const MapRequest& request, void* out,
+                const std::string& name);
 
 // "address 0x10, extents 8 x 4, strides 16" for messages.
 std::string describe_map(std::uint32_t rank, std::uint64_t address, const std::uint64_t* dims,

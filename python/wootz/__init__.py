@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .groups import check_groups, check_indices
     from .kernel import Kernel
     from .library import Library, load
+    from .plan import Plan
 
     __version__: str
 
@@ -35,6 +36,7 @@ __all__ = [
     "Library",
     "PackedBank",
     "PackedTensor",
+    "Plan",
     "QuantizedTensor",
     "TiledTensor",
     "check_groups",
@@ -58,6 +60,7 @@ _LAZY = {
     "Kernel": "kernel",
     "Library": "library",
     "load": "library",
+    "Plan": "plan",
     "PackedBank": "formats.bank",
     "stack": "formats.bank",
     "PackedTensor": "formats.packed",

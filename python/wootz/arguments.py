@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from . import _core, arrays
@@ -15,7 +16,7 @@ from .program import Space
 from .select import Device
 from .signature import Binding, Operand, Signature
 
-__all__ = ["Call", "Reader", "Request"]
+__all__ = ["Call", "Problem", "Reader", "Request", "Wanted"]
 
 View = _core.View
 _KNOWN_SHAPES = 1024
@@ -49,6 +50,8 @@ class Call:
     stream: int | None  # as given by the caller
     views: dict[str, View] = field(default_factory=dict)
     objects: dict[str, Any] = field(default_factory=dict)
+    formats: dict[str, Descriptor] = field(default_factory=dict)  # of its tensors
+    device: tuple[str, int | None] = ("cpu", 0)  # once the operands are read
 
     def look(self, array: Any, name: str, label: str | None = None) -> View:
         # Producers that do not order themselves with a current stream make the work that is due wait for
@@ -59,6 +62,34 @@ class Call:
         )
         self.views[name], self.objects[name] = view, array
         return view
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An array as the calls of one problem give it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * arrays.ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is known of a call before it is made.
+
+    values: extents, scalars and flags, as formulas take them. operands: those that calls give. formats: of
+    its tensors. arrays: by their names in the index.
+    """
+
+    values: dict[str, Any]
+    scalars: dict[str, Any]
+    binding: Binding
+    operands: tuple[Operand, ...]
+    formats: dict[str, Any]
+    arrays: dict[str, Wanted]
 
 
 class Reader:
@@ -98,26 +129,27 @@ class Reader:
         assert wanted is not None, "kernels with quantised operands have a format: Library.kernel sees to it"
         if tensor.__class__ is not QuantizedTensor or spec.kind != "quantised":
             check_layout(spec.name, spec.kind, tensor, wanted.name, self.signature.name)
-        own = self._own_format(spec)
+        own = self.own_format(spec)
         if own:
             check_element(spec.name, tensor.format, own)
             wanted = tensor.format
         elif tensor.format is not wanted and tensor.format != wanted:
             raise FormatError(_format_mismatch(spec.name, tensor.format, wanted))
+        call.formats[spec.name] = tensor.format
         shape = tuple(tensor.shape)
         call.binding.bind(spec, shape)
         fields = tensor.fields
         for name, part, dtype, extents in self._parts(spec, wanted, shape):
             check_memory(name, call.look(fields[part], name), dtype, extents)
 
-    def _own_format(self, spec: Operand) -> str:
+    def own_format(self, spec: Operand) -> str:
         """The elements that a tensor has to have when its format is not the cell's; else nothing."""
         chosen = self._request.options.get(spec.format, "same") if spec.format else "same"
         return "" if chosen == "same" else chosen
 
     def _parts(self, spec: Operand, format: Descriptor, shape: tuple[int, ...]) -> list[Any]:
         """(name in the index, field, dtype, shape) of each array of a tensor."""
-        if self._own_format(spec):
+        if self.own_format(spec):
             return _named_fields(spec, format, shape)
         parts = self._fields.get((spec.name, shape))
         if parts is None:
@@ -145,6 +177,11 @@ class Reader:
         view = call.look(out, name, given)
         if view.readonly:
             raise ArgumentError(f"{given} is read-only; the result is written there")
+        if arrays.family(out).immutable:
+            raise ArgumentError(
+                f"{given} is an array of {arrays.family(out).name}, whose arrays never change: "
+                "pass memory of another library, as numpy.empty"
+            )
         check_memory(given, view, dtype, shape)
         common_device({inputs[0][0]: inputs[0][1], given: view})
         for other, operand in inputs:
@@ -201,24 +238,46 @@ class Reader:
             made[:] = 0
         return made, Space(view.address, wanted)
 
-    def assume(self, sizes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The values of a call that is not made, and its arrays: aligned addresses and no more."""
+    def assume(self, asker: str, sizes: Mapping[str, Any]) -> Problem:
+        """The problem of calls with these extents and scalars; an optional operand's name with True: it is
+        given; that of a tensor with a format of its own: this one. `asker` is for messages.
+        """
         signature = self.signature
-        flags = signature.flags
-        given = {each.name for each in signature.operands if each.name not in flags or sizes.get(each.name)}
-        extents = {name: value for name, value in sizes.items() if name in signature.names}
-        needed = {axis for each in signature.operands if each.name in given for axis in each.shape}
-        missing = sorted(axis for axis in needed if isinstance(axis, str) and axis not in extents)
+        own = {each.name: each for each in signature.operands if self.own_format(each)}
+        given = [each for each in signature.operands if not each.optional or _flag(each.name, sizes)]
+        extents = {name: _extent(name, sizes[name]) for name in sizes if name in signature.names}
+        needed = {axis for each in given for axis in each.shape if isinstance(axis, str)}
+        missing = sorted(needed - set(extents))
         if missing:
             wanted = ", ".join(f"{axis}=" for axis in missing)
-            raise ArgumentError(f"workspace_bytes needs {wanted} of {signature} as well")
-        rest = {name: value for name, value in sizes.items() if name not in {*extents, *flags}}
-        values = signature.arrange((), {**dict.fromkeys(given, True), **rest})[1]
-        binding = Binding(signature, {name: _extent(name, value) for name, value in extents.items()})
+            raise ArgumentError(f"{asker} needs {wanted} of {signature} as well")
+        settled = {*extents, *signature.flags, *own}
+        named = {**dict.fromkeys([each.name for each in given], True)}
+        named.update((name, value) for name, value in sizes.items() if name not in settled)
+        scalars = signature.arrange((), named)[1]
+        binding = Binding(signature, dict(extents), dict.fromkeys(extents, asker))
         binding.check_derived()
-        given.add(signature.output.name)
-        names = (name for name in self.array_names() if name.partition(".")[0] in given)
-        return {**binding.values, **values}, dict.fromkeys(names, _Assumed())
+        formats = {
+            each.name: sizes.get(each.name) or self._request.format for each in given if each.quantised
+        }
+        problem = Problem({**binding.values, **scalars}, scalars, binding, tuple(given), formats, {})
+        for each in (*given, signature.output):
+            problem.arrays.update(self._wanted(each, binding.shape_of(each), formats.get(each.name)))
+        return problem
+
+    def _wanted(self, spec: Operand, shape: tuple[int, ...], format: Descriptor | None) -> dict[str, Wanted]:
+        """The arrays of an operand; of an output, those that are written."""
+        if spec.kind == "array":
+            return {spec.name: Wanted(self.dtypes[spec.name], shape)}
+        made = made_fields(spec.kind) if spec is self.signature.output else None
+        format = format or self._request.format
+        assert format is not None, "kernels with tensors have a format: Library.kernel sees to it"
+        parts = _named_fields(spec, format, shape)
+        return {
+            name: Wanted(dtype, extents)
+            for name, part, dtype, extents in parts
+            if made is None or part in made
+        }
 
     def array_names(self) -> list[str]:
         """The names of all arrays and fields that a call may have."""
@@ -259,12 +318,11 @@ def _take_over(name: str, to: Any, array: Any, shape: tuple[int, ...]) -> None:
         ) from error
 
 
-@dataclass(frozen=True)
-class _Assumed:
-    """In the place of a View, where no array is looked at."""
-
-    address: int = 1 << 32
-    shape: tuple[int, ...] = (0,)
+def _flag(name: str, sizes: Mapping[str, Any]) -> bool:
+    given = sizes.get(name, False)
+    if not isinstance(given, bool):
+        raise ArgumentError(f"{name} is {given!r}; want True where calls give it, or False")
+    return given
 
 
 def _extent(name: str, value: Any) -> int:

@@ -49,6 +49,14 @@ _NUMPY_NAMES = {
 _ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 """Types that NumPy lacks: their names in ml_dtypes, and in torch."""
 
+ITEM_BYTES = {
+    **dict.fromkeys(("bool", "e4m3", "e5m2", "i8", "u8"), 1),
+    **dict.fromkeys(("f16", "bf16", "i16", "u16"), 2),
+    **dict.fromkeys(("f32", "i32", "u32"), 4),
+    **dict.fromkeys(("f64", "i64", "u64"), 8),
+}
+"""Bytes of an element."""
+
 _LONG_NAMES = {**_NUMPY_NAMES, **_ML_DTYPES}
 _TYPESTRS = {"bf16": "<u2", "e4m3": "|u1", "e5m2": "|u1"}
 
@@ -135,13 +143,14 @@ def view(array: Any, name: str, stream: int = NO_SYNC) -> View:
 @dataclass(frozen=True)
 class Family:
     """One array library: how to make an array, and its current stream on a device (None: it has no such
-    thing).
+    thing). immutable: its arrays never change, even where their memory could be written.
     """
 
     name: str
     empty: Callable[[Any, tuple[int, ...], str, View], Any] | None = None
     stream: Callable[[int], int] | None = None
     enter: Callable[[int, int], contextlib.AbstractContextManager[Any]] | None = None  # device, stream
+    immutable: bool = False
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
@@ -210,6 +219,7 @@ _OWN = Family("wootz", _own_empty, lambda device: DEFAULT_STREAM)
 _OTHERS = (
     ("torch", "Tensor", Family("torch", _torch_empty, _torch_stream, _torch_enter)),
     ("cupy", "ndarray", Family("cupy", _cupy_empty, _cupy_stream, _cupy_enter)),
+    ("jax", "Array", Family("jax", immutable=True)),
 )
 _families: dict[type, Family] = {}
 
@@ -243,7 +253,8 @@ def allocate(like: Any, shape: tuple[int, ...], dtype: str, where: View, keyword
     """
     owner = family(like)
     if owner.empty is None:
-        memory = "memory for the result" if keyword == "out" else f"{shape[0]} bytes"
+        wanted = f"memory for the result, {_LONG_NAMES[dtype]} {list(shape)}"
+        memory = wanted if keyword == "out" else f"{shape[0]} bytes"
         raise ArgumentError(f"wootz cannot make arrays of {owner.name}: pass {keyword}= with {memory}")
     return owner.empty(like, shape, dtype, where)
 

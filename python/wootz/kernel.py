@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _core, arrays
@@ -11,7 +11,7 @@ from .errors import ArgumentError, ArtifactError, DeviceError
 from .jit import sources
 from .memory import common_device
 from .modules import check_file, fits, load_module, load_stub, note_choice, resolve_device
-from .program import NO_SPACE, Chosen, Entry, Program
+from .program import NO_SPACE, Entry, Program, Recipe, pitched
 from .select import Device, rank
 from .signature import Binding, Signature
 
@@ -53,67 +53,81 @@ class Kernel:
         """Kernel, options, format and dtype, as cell keys begin."""
         return self._request.stem
 
+    @property
+    def signature(self) -> Signature:
+        """What it takes and gives."""
+        return self._signature
+
+    def dtype_of(self, name: str) -> str:
+        """The element type of an array operand, or of the output, by its name."""
+        return self._reader.dtypes[name]
+
     def __repr__(self) -> str:
         return f"<kernel {self.name}: {self._signature}>"
 
     def preload(self, device: str | None = None) -> None:
         """Loads all that calls on `device` (default: the kernel's) need, say before a stream is captured."""
-        kind, number = arrays.parse_device(device) if device is not None else self._request.device
-        self._program(kind or "cpu", number or 0).preload()
+        self._program(*self._where(device)).preload()
 
     def workspace_bytes(self, device: str | None = None, **sizes: Any) -> int:
         """Bytes of workspace of a call with these extents, as m=8, and scalars; an optional operand's name
         with True: it is given. `device`: default the kernel's. Raises ArgumentError, NoKernelError.
         """
-        kind, number = arrays.parse_device(device) if device is not None else self._request.device
-        values, views = self._reader.assume(sizes)
-        chosen = self._program(kind or "cpu", number or 0).choose(values, views)
-        return chosen.workspace if isinstance(chosen, Chosen) else 0
+        problem = self._reader.assume("workspace_bytes", sizes)
+        return self._program(*self._where(device)).recipe(problem.values, problem.arrays).workspace
 
     def __call__(
         self, *operands: Any, out: Any = None, stream: Any = None, workspace: Any = None, **named: Any
     ) -> Any:
-        signature, reader = self._signature, self._reader
+        call = self._read(operands, stream, named)
+        out = self._reader.read_output(call, out)
+        if call.views[self._reader.written].size == 0:
+            return out
+        kind, number = call.device
+        program, values, views = self._program(kind, number or 0), call.binding.values, call.views
+        recipe = program.recipe(values, views)
+        if workspace is not None or recipe.workspace:
+            return self._run(call, program, recipe, workspace, out)
+        stream = self._order(call, kind, number or 0)
+        recipe.steps.launch(program.addresses(views), 0, 0, stream)
+        return out
+
+    def _read(self, operands: Sequence[Any], stream: Any, named: Mapping[str, Any]) -> Call:
+        """A call's operands, checked, and where they are; its scalars and flags join the extents."""
+        signature = self._signature
         call = Call(Binding(signature), None if stream is None else arrays.stream_handle(stream))
         scalars = None
         if named or not signature.plain or len(operands) != len(signature.operands):
-            arranged, scalars = signature.arrange(operands, named)
-            operands = tuple(arranged)
-        reader.read_operands(call, operands)
+            operands, scalars = signature.arrange(operands, named)
+        self._reader.read_operands(call, operands)
         call.binding.check_limits()
         if not signature.plain or call.binding.derived:
             call.binding.check_derived()
-        kind, number = common_device(call.views)
-        self._check_device(call, kind, number)
-        out = reader.read_output(call, out)
-        if call.views[reader.written].size == 0:
-            return out
-        program, values, views = self._program(kind, number or 0), call.binding.values, call.views
         if scalars:
-            values.update(scalars)
-        chosen = program.choose(values, views)
-        if workspace is None and isinstance(chosen, Entry):
-            program.run_plain(chosen, values, views, self._order(call, kind, number or 0))
-            return out
-        return self._run(call, program, chosen, workspace, out)
+            call.binding.values.update(scalars)
+        call.device = common_device(call.views)
+        self._check_device(call, *call.device)
+        return call
 
-    def _run(self, call: Call, program: Program, chosen: Entry | Chosen, workspace: Any, out: Any) -> Any:
+    def _run(self, call: Call, program: Program, recipe: Recipe, workspace: Any, out: Any) -> Any:
         """Launches with a workspace: the caller's, or one dropped once the launch is in the stream."""
-        views, device, values = dict(call.views), program.device, call.binding.values
-        wanted = chosen.workspace if isinstance(chosen, Chosen) else 0
-        space = NO_SPACE if workspace is None else self._reader.read_workspace(call, workspace, wanted)
-        stream = self._order(call, device.kind, device.index)
-        if isinstance(chosen, Entry):
-            program.run_plain(chosen, values, views, stream)
-        elif wanted and workspace is None:
-            kept, space = self._reader.make_workspace(call, wanted, chosen.entry.zeroed, device, stream)
-            program.run(chosen, values, views, stream, space)
-            del kept
-        else:
-            program.run(chosen, values, views, stream, space)
+        device, wanted, space = program.device, recipe.workspace, NO_SPACE
+        addresses = program.addresses(call.views)
+        if workspace is not None:
+            space = self._reader.read_workspace(call, workspace, wanted)
+        stream, kept = self._order(call, device.kind, device.index), None
+        if workspace is None and wanted:
+            kept, space = self._reader.make_workspace(call, wanted, recipe.entry.zeroed, device, stream)
+        recipe.steps.launch(addresses, space.address, space.bytes, stream)
+        del kept
         return out
 
     # ---- device and stream
+
+    def _where(self, device: str | None = None) -> tuple[str, int]:
+        """The kind and number of a device; None: the kernel's own, or else the CPU."""
+        kind, number = self._request.device if device is None else arrays.parse_device(device)
+        return kind or "cpu", number or 0
 
     def _check_device(self, call: Call, kind: str, number: int | None) -> None:
         wanted_kind, wanted_number = self._request.device
@@ -126,8 +140,7 @@ class Kernel:
             raise DeviceError(
                 f"{name} is on {view.device}, the kernel was asked for on {wanted}: move the array"
             )
-        if kind != "cuda" and call.stream is not None:
-            raise ArgumentError(f"stream is for CUDA devices; the arrays are on {kind}")
+        check_stream(call.stream, kind)
 
     def _order(self, call: Call, kind: str, number: int) -> int:
         """The stream to launch on; work of producers without a current stream is made to come before it."""
@@ -161,7 +174,10 @@ class Kernel:
         entries = tuple(Entry.parse(record, self._signature, names) for record in cell["entries"])
         folder = self._library.path
         module = load_module(folder, file, device)
-        return Program(self.name, device, module, entries, load_stub(folder, cell))
+        return Program(
+            self.name, device, module, entries, tuple(names), cell, file["file"], load_stub(folder, cell),
+            pitched(entries),
+        )  # fmt: skip
 
     def _choose(self, device: Device) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """The cell of the best target that ships this kernel for the device, and its first file that runs
@@ -178,6 +194,11 @@ class Kernel:
                 if fits(file, device):
                     return cell, file
         return sources.find(self._library, self._request, device)
+
+
+def check_stream(stream: int | None, kind: str) -> None:
+    if kind != "cuda" and stream is not None:
+        raise ArgumentError(f"stream is for CUDA devices; the arrays are on {kind}")
 
 
 def _pending_streams(call: Call, target: int) -> Iterable[int]:

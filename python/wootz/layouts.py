@@ -8,7 +8,7 @@ from typing import Any
 from .errors import ArgumentError, ArtifactError, FormatError
 from .formats import Descriptor
 
-__all__ = ["check_element", "check_layout", "field_shapes", "made_fields", "make"]
+__all__ = ["check_element", "check_layout", "field_shapes", "layout_of", "made_fields", "make"]
 
 Fields = tuple[tuple[str, str, tuple[int, ...]], ...]
 """(field, dtype, shape) of each array, in the order of kernel arguments."""
@@ -28,7 +28,8 @@ _CONVERT = {
 _CLASSES = {"natural": "QuantizedTensor", "packed": "PackedTensor", "tiled": "TiledTensor"}
 
 
-def _layout(tensor: Any) -> str:
+def layout_of(tensor: Any) -> str:
+    """ "natural", "packed" or "tiled", of anything with fields."""
     named = getattr(tensor, "layout", None)
     if isinstance(named, str):
         return named
@@ -41,7 +42,7 @@ def check_layout(name: str, kind: str, tensor: Any, format: str, kernel: str) ->
     if not hasattr(tensor, "fields") or not hasattr(tensor, "format"):
         made = _CONVERT.get((wanted, "natural"), "{}").format(f"wootz.quantize(..., {format!r})")
         raise ArgumentError(f"{name} is a {type(tensor).__name__}; want a {_CLASSES[wanted]}: {made}")
-    found = _layout(tensor)
+    found = layout_of(tensor)
     if found != wanted:
         convert = _CONVERT.get((wanted, found), f"a {_CLASSES[wanted]}").format(name)
         raise ArgumentError(
@@ -104,4 +105,8 @@ def make(kind: str, format: Descriptor, shape: tuple[int, ...], fields: dict[str
 
 
 _MADE: dict[str, tuple[str, ...]] = {"array": (), "packed": ("units",), "tiled": ("codes", "tiles")}
-_MODULES = {"packed": (".formats.packed", "PackedTensor"), "tiled": (".formats.tiles", "TiledTensor")}
+_MODULES = {
+    "quantised": (".formats", "QuantizedTensor"),
+    "packed": (".formats.packed", "PackedTensor"),
+    "tiled": (".formats.tiles", "TiledTensor"),
+}

@@ -16,6 +16,7 @@ from .index import Index
 from .jit import Jit, shared, sources
 from .kernel import Kernel, Request
 from .log import event
+from .plan import Plan, make_plan
 from .profiling import traced
 from .signature import Signature
 
@@ -89,6 +90,17 @@ class Library:
         f16, bf16, f32, i8, e4m3 or e5m2, of its arrays. device: "cpu", "cuda", "cuda:N", "metal"; None:
         wherever the arrays of each call are. options: as op="add". Raises NoKernelError when nothing of that
         description is shipped, ArgumentError for options that do not fit."""
+        made = self._kernel(name, format, dtype, device, options)
+        return traced(made, made.name)
+
+    def _kernel(
+        self,
+        name: str,
+        format: str | Descriptor | None,
+        dtype: str,
+        device: str | None,
+        options: Mapping[str, str],
+    ) -> Kernel:
         format = format.name if isinstance(format, Descriptor) else format
         for what, given in (("name", name), ("format", format or ""), ("dtype", dtype)):
             if not isinstance(given, str) or not given.isprintable():
@@ -101,8 +113,32 @@ class Library:
         request = Request(
             name, self._format_of(signature, format), dtype, self._options(signature, options), where
         )
-        made = Kernel(self, signature, request, self._check_shipped(signature, request))
-        return traced(made, made.name)
+        return Kernel(self, signature, request, self._check_shipped(signature, request))
+
+    def plan(
+        self,
+        name: str,
+        *,
+        device: str,
+        format: str | Descriptor | None = None,
+        dtype: str = "f32",
+        **settled: Any,
+    ) -> Plan:
+        """A kernel whose extents are settled; see Plan.
+
+        name, format, dtype: as for `kernel`. device: "cpu", "cuda" (the first one), "cuda:N" or "metal".
+        settled: the kernel's options, as op="add"; extents, as m=1, n=4096, k=4096, all that its operands
+        have (of operands of any rank n=, the elements of one); scalars, as alpha=2.0; an optional operand's
+        name with True where calls will give it; the format of a tensor that has one of its own. Loads the
+        binaries and allocates the workspace. Raises what `kernel` and Kernel's calls do."""
+        kind, number = parse_device(device)
+        where = f"cuda:{number or 0}" if kind == "cuda" else kind
+        record = self.index.find("kernels", name) if isinstance(name, str) else None
+        wanted = set(record.get("options") or ()) if record else set()
+        options = {each: value for each, value in settled.items() if each in wanted}
+        kernel = self._kernel(name, format, dtype, where, options)
+        plan = make_plan(kernel, {each: value for each, value in settled.items() if each not in wanted})
+        return traced(plan, plan.name)
 
     def shipped(self, stem: str) -> str:
         """The targets that have a binary of kernel/format/dtype, for messages."""

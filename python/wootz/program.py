@@ -1,24 +1,41 @@
-"""A kernel on one device: the chosen cell, its entry points, and the launch."""
+"""A kernel on one device: the chosen cell, its entry points, and the recipe of each problem."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from ._core import View
+from . import _core
 from .errors import ArgumentError, ArtifactError, DeviceError
 from .formulas import Formula, compile_formula, spell
 from .modules import Module
 from .select import Device
 from .signature import Signature
 
-__all__ = ["Chosen", "Entry", "Program", "Space"]
+__all__ = ["Entry", "Extent", "Program", "Recipe", "Space"]
 
 _ROLES = ("in", "out", "shape", "pitch", "scalar", "workspace", "map")
 _ARRAYS = ("in", "out")
+_KNOWN_RECIPES = 256
+_ALIGNED = 1 << 32
+"""The address that a stub is asked about: as aligned as any that a call has."""
+
 Values = Mapping[str, Any]
 """Of a call: the shape names, scalars, flags of optional operands, and sms."""
+
+
+class Extent(Protocol):
+    """What a recipe has to know of an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def bytes(self) -> int: ...
+
+
+Arrays = Mapping[str, Extent]
+"""Of a call, by their names in the index; those not given are missing."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +65,8 @@ class Map:
         spec = record["dtype"], box, int(record.get("swizzle", 128)), int(record.get("promotion", 256))
         return cls(record["of"], spec, tuple(compile_formula(each, names) for each in (*dims, *strides)))
 
-    def value(self, values: Values, views: Mapping[str, View]) -> tuple[int, ...]:
-        view = views.get(self.of)
-        return (0 if view is None else view.address, *[number(values) for number in self.numbers])
+    def value(self, values: Values) -> tuple[int, ...]:
+        return tuple([number(values) for number in self.numbers])
 
 
 @dataclass
@@ -59,8 +75,8 @@ class Entry:
 
     shared: bytes of group memory to ask for at launch, where that is no formula. workspace: bytes, None where
     it has none. stub: the prefix of its functions in the stub, which then says how it is launched. early: it
-    may start while the launch before it is still running. plain: it takes addresses, extents and pitches
-    alone, and is launched alone.
+    may start while the launch before it is still running. packs: it writes packed weights, which early
+    kernels read before they wait for the launch before them.
     """
 
     symbol: str
@@ -78,11 +94,9 @@ class Entry:
     zeroed: bool = False
     stub: str = ""
     prologue: tuple[Entry, ...] = ()
-    plain: bool = True
     conditions: tuple[str, ...] = ()  # `when`, spelt
     function: Any = None
-    waiting: Any = None  # the same, begun only when the launch before it has ended
-    packs: bool = False  # it writes packed weights
+    packs: bool = False
 
     @classmethod
     def parse(cls, record: Mapping[str, Any], signature: Signature, arrays: Collection[str]) -> Entry:
@@ -125,11 +139,8 @@ class Entry:
             stub,
             prologue,
         )
-        simple = all(role in (*_ARRAYS, "shape", "pitch") for _, _, role in args)
-        optional = bool(signature.flags)
         entry.conditions = tuple(map(spell, record.get("when") or ()))
         entry.packs = any(role == "out" and name.endswith(".units") for name, _, role in args)
-        entry.plain = simple and not (optional or stub or workspace or prologue or entry.shared_formula)
         return entry
 
     def bind(self, program: Program) -> Any:
@@ -139,12 +150,6 @@ class Entry:
             self.check_shared(device, self.shared)
             self.function = self._stub(program) if self.stub else self._function(program.module, device)
         return self.function
-
-    def bind_waiting(self, program: Program) -> Any:
-        """The function without the leave to start early, looked up."""
-        if self.waiting is None:
-            self.waiting = replace(self, early=False, function=None).bind(program)
-        return self.waiting
 
     def _function(self, module: Module, device: Device) -> Any:
         parameters = [
@@ -212,23 +217,34 @@ def _check_args(
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The entry of one call. call: what the stub made of it, where there is one."""
+class Recipe:
+    """How one problem is computed: the entry that does it, its launches, and bytes of workspace."""
 
     entry: Entry
+    steps: _core.Steps
     workspace: int
-    call: Any = None
+    prologue: tuple[Entry, ...] = ()  # those that are launched
+    grid: tuple[int, ...] | None = None  # None: the stub's
+    shared: int | None = None
 
 
 @dataclass(frozen=True)
 class Program:
-    """The entries of one cell on one device, in the order in which they are tried."""
+    """The entries of one cell on one device, in the order in which they are tried.
+
+    arrays: the names of all arrays that a call may have; addresses are in this order.
+    """
 
     kernel: str
     device: Device
     module: Module
     entries: tuple[Entry, ...]
+    arrays: tuple[str, ...]
+    cell: Mapping[str, Any]
+    file: str
     stub: Any = None
+    pitched: tuple[str, ...] = ()  # the arrays whose last extent is an argument
+    recipes: dict[Any, Recipe] = field(default_factory=dict)
 
     def preload(self) -> None:
         """Looks every entry point up, so that later calls only launch."""
@@ -236,135 +252,114 @@ class Program:
             for each in (*entry.prologue, entry):
                 each.bind(self)
 
-    def choose(self, values: dict[str, Any], views: Mapping[str, View]) -> Entry | Chosen:
-        """The first entry whose conditions hold (and, of a stub's, that can run the problem): itself if it is
-        a plain one. Raises ArgumentError when there is none.
+    def recipe(self, values: dict[str, Any], arrays: Arrays) -> Recipe:
+        """That of the first entry whose conditions hold (and, of a stub's, that can run the problem). Raises
+        ArgumentError when there is none.
         """
-        values["sms"] = self.device.sms
+        # -0.0 and 0.0 are equal, and not the same argument
+        key = (
+            *[value.hex() if value.__class__ is float else value for value in values.values()],
+            *[arrays[name].shape[-1] for name in self.pitched if name in arrays],
+        )
+        known = self.recipes.get(key)
+        if known is None:
+            if len(self.recipes) >= _KNOWN_RECIPES:
+                self.recipes.clear()
+            known = self.recipes[key] = self._choose({**values, "sms": self.device.sms}, arrays)
+        return known
+
+    def addresses(self, views: Mapping[str, Any]) -> tuple[int, ...]:
+        """Of a call's arrays, in order; 0 for those not given."""
+        return tuple([views[name].address if name in views else 0 for name in self.arrays])
+
+    def _choose(self, values: Values, arrays: Arrays) -> Recipe:
         for entry in self.entries:
-            if entry.when and not entry.holds(values):
+            if not entry.holds(values):
                 continue
-            if entry.plain:
-                return entry
-            chosen = self._ask(entry, values, views) if entry.stub else _by_formula(entry, values)
-            if chosen is not None:
-                return chosen
+            made = (self._ask if entry.stub else self._by_formula)(entry, values, arrays)
+            if made is not None:
+                return made
         extents = ", ".join(f"{name}={value}" for name, value in values.items() if name != "sms")
         reasons = "; ".join(dict.fromkeys(entry.unmet(values) for entry in self.entries))
         raise ArgumentError(
             f"{self.kernel} has no variant for {extents} on {self.device.describe()}: it takes {reasons}"
         )
 
-    def _ask(self, entry: Entry, values: Values, views: Mapping[str, View]) -> Chosen | None:
-        def of(*roles: str) -> tuple[Any, ...]:
-            given = [(name, role) for name, _, role in entry.args if role in roles]
-            return tuple([_value(name, role, values, views, NO_SPACE) for name, role in given])
-
-        call = entry.bind(self).query(of(*_ARRAYS), of("shape", "pitch"), of("scalar"))
-        return None if call is None else Chosen(entry, call.workspace_bytes, call)
-
-    def run_plain(self, entry: Entry, values: Values, views: Mapping[str, View], stream: int) -> None:
-        """Launches a plain entry."""
-        arguments = tuple(
-            [
-                values[name]
-                if role == "shape"
-                else views[name].address
-                if role != "pitch"
-                else views[name].shape[-1]
-                for name, _, role in entry.args
-            ]
+    def _ask(self, entry: Entry, values: Values, arrays: Arrays) -> Recipe | None:
+        places = tuple(self.arrays.index(name) for name, _, role in entry.args if role in _ARRAYS)
+        given = tuple(_ALIGNED if self.arrays[place] in arrays else 0 for place in places)
+        shape = tuple(
+            arrays[name].shape[-1] if role == "pitch" and name in arrays else values.get(name, 0)
+            for name, _, role in entry.args
+            if role in ("shape", "pitch")
         )
-        x, y, z = entry.grid
-        grid = x(values), y(values), z(values)
-        function = entry.function or entry.bind(self)
-        if self.device.kind == "cpu":
-            function.launch(arguments, grid)
-        elif self.device.kind == "cuda":
-            function.launch(arguments, grid, entry.block, stream)
-            _after(self.device.index, stream, entry)
-        else:
-            self._launch_metal(function, entry, arguments, grid, views)
-
-    def run(
-        self, chosen: Chosen, values: Values, views: Mapping[str, View], stream: int, space: Space = NO_SPACE
-    ) -> None:
-        """Launches any other entry, after what comes before it."""
-        entry = chosen.entry
-        for before in entry.prologue:
-            if before.holds(values):
-                self._launch(before, values, views, stream, space)
-        if chosen.call is not None:
-            chosen.call.launch(space.address, space.bytes, stream)
-            _after(self.device.index, stream, entry)
-        else:
-            self._launch(entry, values, views, stream, space)
-
-    def _launch(
-        self, entry: Entry, values: Values, views: Mapping[str, View], stream: int, space: Space
-    ) -> None:
-        arguments = tuple(
-            [
-                entry.maps[name].value(values, views)
-                if role == "map"
-                else _value(name, role, values, views, space)
-                for name, _, role in entry.args
-            ]
-        )
-        x, y, z = entry.grid
-        grid = x(values), y(values), z(values)
-        function = entry.bind(self)
-        if self.device.kind == "cpu":
-            function.launch(arguments, grid)
-        elif self.device.kind == "cuda":
-            if entry.early and (self.device.index, stream) in _PACKING:
-                function = entry.bind_waiting(self)
-            function.launch(arguments, grid, entry.block, stream, self._shared(entry, values))
-            _after(self.device.index, stream, entry)
-        else:
-            self._launch_metal(function, entry, arguments, grid, views)
-
-    def _shared(self, entry: Entry, values: Values) -> int | None:
-        if entry.shared_formula is None:
+        scalars = tuple(values[name] for name, _, role in entry.args if role == "scalar")
+        call = entry.bind(self).query(given, shape, scalars)
+        if call is None:
             return None
+        step = call.step(places, entry.packs)
+        return self._recipe(entry, values, arrays, step, call.workspace_bytes)
+
+    def _by_formula(self, entry: Entry, values: Values, arrays: Arrays) -> Recipe:
+        workspace = 0 if entry.workspace is None else max(entry.workspace(values), 0)
+        return self._recipe(entry, values, arrays, self._step(entry, values, arrays), workspace)
+
+    def _recipe(
+        self, entry: Entry, values: Values, arrays: Arrays, step: _core.Step, workspace: int
+    ) -> Recipe:
+        before = tuple(each for each in entry.prologue if each.holds(values))
+        steps = [*(self._step(each, values, arrays) for each in before), step]
+        number = self.device.index if self.device.kind == "cuda" else -1
+        made = _core.Steps(number, len(self.arrays), steps)
+        if entry.stub:
+            return Recipe(entry, made, workspace, before)
+        return Recipe(entry, made, workspace, before, _grid(entry, values), self._shared(entry, values))
+
+    def _step(self, entry: Entry, values: Values, arrays: Arrays) -> _core.Step:
+        """The launch of an entry that has no stub."""
+        sources = tuple([self._source(entry, name, role, values, arrays) for name, _, role in entry.args])
+        function, grid = entry.bind(self), _grid(entry, values)
+        step: _core.Step
+        if self.device.kind == "cpu":
+            step = function.step(sources, grid)
+        elif self.device.kind == "cuda":
+            step = function.step(sources, grid, entry.block, self._shared(entry, values), entry.packs)
+        else:
+            sizes = tuple(
+                arrays[name].bytes if kind == "ptr" and name in arrays else 0 for name, kind, _ in entry.args
+            )
+            outputs = tuple(role == "out" for _, _, role in entry.args)
+            step = function.step(sources, sizes, outputs, grid, entry.block)
+        return step
+
+    def _source(self, entry: Entry, name: str, role: str, values: Values, arrays: Arrays) -> Any:
+        """An argument's number, or where it comes from; that of an operand which is not given is 0."""
+        if role in ("shape", "scalar"):
+            return values[name]
+        if role == "workspace":
+            return ("workspace",)
+        if role == "map":
+            made = entry.maps[name]
+            return "map", self.arrays.index(made.of), made.value(values)
+        if role == "pitch":
+            return arrays[name].shape[-1] if name in arrays else 0
+        return "array", self.arrays.index(name)
+
+    def _shared(self, entry: Entry, values: Values) -> int:
+        if entry.shared_formula is None:
+            return entry.shared
         shared = entry.shared_formula(values)
         entry.check_shared(self.device, shared)
         return shared
 
-    def _launch_metal(
-        self, function: Any, entry: Entry, arguments: Any, grid: Any, views: Mapping[str, View]
-    ) -> None:
-        sizes = tuple(
-            views[name].bytes if kind == "ptr" and name in views else 0 for name, kind, _ in entry.args
-        )
-        outputs = tuple(role == "out" for _, _, role in entry.args)
-        function.launch(arguments, sizes, outputs, grid, entry.block)
+
+def pitched(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """The arrays whose last extent is an argument of some entry."""
+    names = (name for each in entries for one in (each, *each.prologue) for name, _, role in one.args
+             if role == "pitch")  # fmt: skip
+    return tuple(dict.fromkeys(names))
 
 
-_PACKING: set[tuple[int, int]] = set()
-"""(device, stream) whose last launch wrote packed weights. Kernels that may start early read weights before
-they wait for the launch before them, so the next one on this stream may not."""
-
-
-def _after(device: int, stream: int, entry: Entry) -> None:
-    """Notes what was launched last on a stream."""
-    if entry.packs:
-        _PACKING.add((device, stream))
-    elif _PACKING:
-        _PACKING.discard((device, stream))
-
-
-def _by_formula(entry: Entry, values: Values) -> Chosen:
-    return Chosen(entry, 0 if entry.workspace is None else max(entry.workspace(values), 0))
-
-
-def _value(name: str, role: str, values: Values, views: Mapping[str, View], space: Space) -> Any:
-    """An argument; that of an operand which is not given is 0."""
-    if role in ("shape", "scalar"):
-        return values[name]
-    if role == "workspace":
-        return space.address
-    view = views.get(name)
-    if view is None:
-        return 0
-    return view.shape[-1] if role == "pitch" else view.address
+def _grid(entry: Entry, values: Values) -> tuple[int, int, int]:
+    x, y, z = entry.grid
+    return x(values), y(values), z(values)

@@ -225,12 +225,13 @@ class Binding:
         for axis in () if self.signature.plain else self.signature.names:
             self.values.setdefault(axis, 0)
         for operand, shape in self.derived or ():
-            wanted = self._shape(operand)
+            wanted = self.shape_of(operand)
             if wanted != shape:
                 text = str(operand).rstrip("?").removeprefix(operand.name)
                 raise ArgumentError(f"{operand.name} has shape {list(shape)}; want {text} = {list(wanted)}")
 
-    def _shape(self, operand: Operand) -> Shape:
+    def shape_of(self, operand: Operand) -> Shape:
+        """An operand's extents, once all names are bound."""
         return tuple([self._extent(axis) for axis in operand.shape])
 
     def _extent(self, axis: Any) -> int:
@@ -263,4 +264,4 @@ class Binding:
     def output_shape(self) -> Shape:
         if self.shape is not None:
             return self.shape
-        return self._shape(self.signature.output)
+        return self.shape_of(self.signature.output)

@@ -288,3 +288,17 @@ def test_a_device_without_torch_or_cupy(monkeypatch: pytest.MonkeyPatch) -> None
     assert isinstance(there.fields["codes"], FakeDeviceArray)
     assert there.nbytes == q.nbytes
     np.testing.assert_array_equal(there.dequantize(), q.dequantize())
+
+
+# ------------------------------------------------------------ what tells definitions apart
+def test_a_digest_is_that_of_the_definition() -> None:
+    raw = format_of(E2M1, (1, 32), (E8M0, "nearest"))
+    format = Descriptor.parse(raw)
+    assert Descriptor.parse(dict(reversed(list(raw.items())))).digest == format.digest
+    assert pickle.loads(pickle.dumps(format)).digest == format.digest
+    whole = {**raw, "element": {**raw["element"], "max": int(raw["element"]["max"])}}
+    assert Descriptor.parse(whole) == format
+    assert Descriptor.parse(whole).digest == format.digest
+    assert len(format.digest) == 12
+    assert Descriptor.parse({**raw, "name": "other"}).digest != format.digest
+    assert Descriptor.parse(format_of(E2M1, (1, 64), (E8M0, "nearest"))).digest != format.digest

@@ -148,7 +148,9 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Descriptor:
-    """A parsed format. `raw` is the dict it came from; two descriptors are equal when those are."""
+    """A parsed format. `raw` is the dict it came from; two descriptors are equal when those are. `digest`: 12
+    hexadecimal digits of it, where a definition has to be told by a text.
+    """
 
     name: str
     element: Element
@@ -157,6 +159,10 @@ class Descriptor:
     zero: Zero | None
     layout: Layout
     raw: Mapping[str, Any] = field(repr=False)
+    digest: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", _digest(self.raw))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Descriptor) and self.raw == other.raw
@@ -249,6 +255,15 @@ class Descriptor:
             return n, self.layout.row_bytes(k)
         rows, columns = grid(field.block, shape)
         return rows, columns if field.bits in (8, 16, 32) else stream_pitch(columns, field.bits)
+
+
+def _digest(raw: Mapping[str, Any]) -> str:
+    """Of equal dicts it is the same: in any order, and with 1 for 1.0."""
+    import hashlib
+    import json
+
+    numbers = json.loads(json.dumps(raw, default=dict), parse_int=float)
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _zero(obj: Any, where: str) -> Zero | None:

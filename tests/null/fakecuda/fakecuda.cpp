@@ -31,6 +31,9 @@ struct Memory {
     std::size_t bytes;
     int device;
 };
+struct FakeNode {
+    FakeFunction* function;  // null: no kernel's
+};
 struct State {
     std::string log;
     std::map<std::string, Failure> failures;
@@ -40,6 +43,8 @@ struct State {
     int modules = 0;
     int clusters = 128;     // blocks in clusters that run at once
     int static_shared = 0;  // bytes that kernels declare
+    std::map<std::uintptr_t, std::vector<FakeNode*>>
+        captures;  // by stream: the nodes, the last one at the end
 };
 
 State& state() {
@@ -214,6 +219,10 @@ int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
     *total = std::size_t{141} << 30, *free = std::size_t{100} << 30;
     return enter_in_context("cuMemGetInfo");
 }
+int cuCtxGetCurrent(std::intptr_t* context) {
+    *context = contexts.empty() ? 0 : contexts.back();
+    return 0;
+}
 int cuCtxPushCurrent_v2(std::intptr_t context) {
     const int result = enter("cuCtxPushCurrent");
     if (result == 0) contexts.push_back(context);
@@ -341,6 +350,10 @@ int cuStreamSynchronize(std::uintptr_t stream) {
 }
 int cuStreamWaitEvent(std::uintptr_t stream, int*, unsigned) {
     return enter_in_context("cuStreamWaitEvent", std::to_string(stream));
+}
+int cuStreamIsCapturing(std::uintptr_t stream, int* status) {
+    *status = state().captures.count(stream) != 0;
+    return enter_in_context("cuStreamIsCapturing", std::to_string(stream));
 }
 int cuEventCreate(int** event, unsigned) {
     *event = new int(0);

@@ -1,0 +1,17 @@
+// The parts of wootz._core that have files of their own. Called with Python's lock.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <exception>
+
+namespace wootz {
+
+// Turns an exception of the loader into Python's, of wootz.errors; for pybind11, and for functions that it
+// does not call. Rethrows any other one.
+void translate(std::exception_ptr pending);
+
+void bind_steps(pybind11::module_& module);
+void bind_plan(pybind11::module_& module);
+
+}  // namespace wootz

@@ -1,0 +1,41 @@
+// The launches of a plan, with the workspace that it owns.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "steps.hpp"
+
+namespace wootz {
+
+// Threads may launch at the same time. Where there is a workspace their launches are enqueued one after the
+// other, and one on another stream than the last waits on the device for that one to end; not where either
+// stream is being captured, for what a graph's parts wait for is the graph's to say. A stream that was used
+// has to live until the next launch.
+class Launcher {
+  public:
+    // bytes: of the workspace, which outlives this object; 0: none.
+    Launcher(std::shared_ptr<const Steps> steps, std::uint64_t workspace, std::uint64_t bytes)
+        : steps_(std::move(steps)), workspace_(workspace), bytes_(bytes) {}
+
+    const Steps& steps() const { return *steps_; }
+    Call call(const std::uintptr_t* addresses, driver::Stream stream) const {
+        return {addresses, workspace_, bytes_, stream};
+    }
+    void launch(const std::uintptr_t* addresses, driver::Stream stream) {
+        launch(*steps_, call(addresses, stream));
+    }
+    // The same launches with arguments of their own; see Steps::bound.
+    void launch(const Steps& steps, const Call& call);
+
+  private:
+    void order(driver::Stream stream);
+
+    std::shared_ptr<const Steps> steps_;
+    std::uint64_t workspace_, bytes_;
+    std::mutex mutex_;
+    driver::Stream last_ = nullptr;  // null: there was none
+};
+
+}  // namespace wootz
