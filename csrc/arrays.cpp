@@ -7,6 +7,7 @@
 
 #include "dlpack.hpp"
 #include "driver.hpp"
+#include "dtypes.hpp"
 #include "errors.hpp"
 
 namespace py = pybind11;
@@ -16,44 +17,6 @@ namespace {
 
 [[noreturn]] void refuse(ErrorKind kind, const std::string& name, const std::string& what) {
     throw Error(kind, name + " " + what);
-}
-
-// An element type by its kind, as NumPy writes it (bfloat: 'E', 8-bit floats: '4' and '5' by their exponent
-// bits), and its size in bits.
-struct Dtype {
-    char kind;
-    unsigned bits;
-    const char* name;
-};
-constexpr std::array<Dtype, 15> kDtypes{{{'f', 16, "f16"},
-                                         {'E', 16, "bf16"},
-                                         {'f', 32, "f32"},
-                                         {'f', 64, "f64"},
-                                         {'i', 8, "i8"},
-                                         {'i', 16, "i16"},
-                                         {'i', 32, "i32"},
-                                         {'i', 64, "i64"},
-                                         {'u', 8, "u8"},
-                                         {'u', 16, "u16"},
-                                         {'u', 32, "u32"},
-                                         {'u', 64, "u64"},
-                                         {'b', 8, "bool"},
-                                         {'4', 8, "e4m3"},
-                                         {'5', 8, "e5m2"}}};
-
-const Dtype* find_dtype(char kind, unsigned bits) {
-    for (const Dtype& dtype : kDtypes) {
-        if (dtype.kind == kind && dtype.bits == bits) return &dtype;
-    }
-    return nullptr;
-}
-
-// The types that have the same name in ml_dtypes and in torch, and in NumPy no code.
-const Dtype* find_spelling(const std::string& spelling) {
-    if (spelling == "bfloat16") return find_dtype('E', 16);
-    if (spelling == "float8_e4m3fn") return find_dtype('4', 8);
-    if (spelling == "float8_e5m2") return find_dtype('5', 8);
-    return nullptr;
 }
 
 [[noreturn]] void refuse_dtype(const std::string& name, const std::string& dtype) {
@@ -112,12 +75,8 @@ void refuse_byte_order(const std::string& name, char order) {
 
 const Dtype& numpy_dtype(const py::dtype& dtype, const std::string& name) {
     refuse_byte_order(name, dtype.byteorder());
-    const auto bits = static_cast<unsigned>(dtype.itemsize() * 8);
-    if (const Dtype* known = find_dtype(dtype.kind(), bits)) return *known;
-    const auto spelling = py::cast<std::string>(py::str(dtype.attr("name")));
-    if (const Dtype* narrow = find_spelling(spelling))
-        return *narrow;  // ml_dtypes; they have no code in the buffer protocol
-    refuse_dtype(name, spelling);
+    if (const Dtype* known = find_dtype(dtype)) return *known;
+    refuse_dtype(name, py::cast<std::string>(py::str(dtype.attr("name"))));
 }
 
 View view_numpy(const py::array& array, const std::string& name) {
@@ -136,30 +95,9 @@ View view_numpy(const py::array& array, const std::string& name) {
 
 // ---- DLPack
 
-struct DlpackCode {
-    const char* name;
-    char kind;  // as in kDtypes; 0: not taken
-};
-// By DLDataTypeCode; the codes from 7 on are the 8-bit and narrower floats, of which two are taken.
-constexpr std::uint8_t kDlpackE4m3 = 10, kDlpackE5m2 = 12;
-constexpr std::array<DlpackCode, 7> kDlpackCodes{{{"int", 'i'},
-                                                  {"uint", 'u'},
-                                                  {"float", 'f'},
-                                                  {"opaque", 0},
-                                                  {"bfloat", 'E'},
-                                                  {"complex", 0},
-                                                  {"bool", 'b'}}};
-
 const Dtype& dlpack_dtype(const dlpack::DataType& type, const std::string& name) {
-    const bool listed = type.code < kDlpackCodes.size();
-    const char narrow = type.code == kDlpackE4m3 ? '4' : type.code == kDlpackE5m2 ? '5' : '\0';
-    const DlpackCode code = listed ? kDlpackCodes[type.code] : DlpackCode{"narrow float", narrow};
-    const Dtype* known = type.lanes == 1 ? find_dtype(code.kind, type.bits) : nullptr;
-    if (known != nullptr) return *known;
-    std::string spelling = code.name + std::to_string(type.bits);
-    if (!listed) spelling += " (DLPack code " + std::to_string(type.code) + ")";
-    if (type.lanes != 1) spelling += " in vectors of " + std::to_string(type.lanes);
-    refuse_dtype(name, spelling);
+    if (const Dtype* known = find_dtype(type)) return *known;
+    refuse_dtype(name, spell_dtype(type));
 }
 
 void set_dlpack_device(View& view, const dlpack::Device& device, const std::string& name) {
@@ -229,11 +167,10 @@ py::object export_capsule(const py::object& array, const std::string& name, bool
     return ask(name, "__dlpack__", [&] { return method(**arguments); });
 }
 
-// The 8-bit float that the elements are, by the array's own dtype; null for any other.
-const Dtype* byte_float(const py::object& array) {
+// What the array calls its own element type, without its library's name.
+std::string own_spelling(const py::object& array) {
     const auto spelling = py::cast<std::string>(py::str(py::getattr(array, "dtype", py::none())));
-    const Dtype* found = find_spelling(spelling.substr(spelling.rfind('.') + 1));
-    return found != nullptr && found->bits == 8 ? found : nullptr;
+    return spelling.substr(spelling.rfind('.') + 1);
 }
 
 // The same memory as bytes: torch exports no 8-bit floats in many of its versions.
@@ -258,8 +195,10 @@ View view_dlpack(const py::object& array, const std::string& name, std::int64_t 
     try {
         owner = give(array);
     } catch (const Error&) {
-        hidden = byte_float(array);
-        if (hidden == nullptr) throw;
+        const std::string spelling = own_spelling(array);
+        hidden = find_spelling(spelling);
+        if (hidden == nullptr && untaken_spelling(spelling)) refuse_dtype(name, spelling);
+        if (hidden == nullptr || hidden->bits != 8) throw;
         owner = give(as_bytes(array, name));
     }
     View view;
@@ -284,8 +223,25 @@ View view_dlpack(const py::object& array, const std::string& name, std::int64_t 
     return view;
 }
 
+// Subclasses of torch's tensor that answer operations themselves stand for memory that is somewhere else, or
+// nowhere: sharded, quantised and fake ones.
+void refuse_wrapper(const py::object& array, const std::string& name) {
+    const char* hook = "__torch_dispatch__";
+    const py::object kind = py::type::of(array), own = py::getattr(kind, hook, py::none());
+    const py::dict modules = py::module_::import("sys").attr("modules");
+    if (own.is_none() || !modules.contains("torch")) return;
+    const py::object plain = py::getattr(modules["torch"], "Tensor", py::none());
+    if (own.is(py::getattr(plain, hook, own))) return;
+    refuse(ErrorKind::argument, name,
+           "is a " + py::cast<std::string>(py::str(kind.attr("__name__"))) +
+               ", a tensor with operations of its own, whose memory is not what it shows: pass the plain "
+               "torch.Tensor that it stands for (of a distributed one, " +
+               name + ".to_local())");
+}
+
 // What a DLPack export would hide, or refuse without saying what to do.
 void refuse_lazy_tensor(const py::object& array, const std::string& name) {
+    refuse_wrapper(array, name);
     const py::object grad = py::getattr(array, "requires_grad", py::none());
     if (grad.is_none()) return;
     if (PyObject_IsTrue(grad.ptr()) == 1) {
@@ -312,9 +268,7 @@ const Dtype& typestr_dtype(const std::string& typestr, const std::string& name) 
 }
 
 const Dtype& named_dtype(const std::string& spelling, const std::string& name) {
-    for (const Dtype& dtype : kDtypes) {
-        if (spelling == dtype.name) return dtype;
-    }
+    if (const Dtype* known = find_name(spelling)) return *known;
     refuse_dtype(name, spelling);
 }
 
