@@ -67,14 +67,9 @@ void divide_strides(std::vector<std::int64_t>& strides, std::int64_t itemsize, c
 
 const Dtype& numpy_dtype(const py::dtype& dtype, const std::string& name) {
     refuse_byte_order(name, dtype.byteorder());
-    const auto bits = static_cast<unsigned>(dtype.itemsize() * 8);
-    if (const Dtype* known = find_dtype(dtype.kind(), bits)) return *known;
+    if (const Dtype* known = find_dtype(dtype)) return *known;
     const bool structure = !dtype.attr("names").is_none();
-    const auto spelling =
-        py::cast<std::string>(py::str(structure ? py::object(dtype) : py::object(dtype.attr("name"))));
-    if (const Dtype* narrow = find_spelling(spelling))
-        return *narrow;  // ml_dtypes; they have no code in the buffer protocol
-    refuse_dtype(name, spelling);
+    refuse_dtype(name, py::cast<std::string>(py::str(structure ? py::object(dtype) : dtype.attr("name"))));
 }
 
 // NumPy's masked arrays say with an array, or with a number, which elements are none.
@@ -253,8 +248,25 @@ View view_dlpack(const py::object& array, const std::string& name, std::int64_t 
     return view;
 }
 
+// Subclasses of torch's tensor that answer operations themselves stand for memory that is somewhere else, or
+// nowhere: sharded, quantised and fake ones.
+void refuse_wrapper(const py::object& array, const std::string& name) {
+    const char* hook = "__torch_dispatch__";
+    const py::object kind = py::type::of(array), own = py::getattr(kind, hook, py::none());
+    const py::dict modules = py::module_::import("sys").attr("modules");
+    if (own.is_none() || !modules.contains("torch")) return;
+    const py::object plain = py::getattr(modules["torch"], "Tensor", py::none());
+    if (own.is(py::getattr(plain, hook, own))) return;
+    refuse(ErrorKind::argument, name,
+           "is a " + py::cast<std::string>(py::str(kind.attr("__name__"))) +
+               ", a tensor with operations of its own, whose memory is not what it shows: pass the plain "
+               "torch.Tensor that it stands for (of a distributed one, " +
+               name + ".to_local())");
+}
+
 // What a DLPack export would hide, or refuse without saying what to do.
 void refuse_lazy_tensor(const py::object& array, const std::string& name) {
+    refuse_wrapper(array, name);
     const py::object grad = py::getattr(array, "requires_grad", py::none());
     if (grad.is_none()) return;
     if (PyObject_IsTrue(grad.ptr()) == 1) {

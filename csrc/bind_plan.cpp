@@ -11,6 +11,7 @@
 #include "driver.hpp"
 #include "errors.hpp"
 #include "launcher.hpp"
+#include "plan.hpp"
 #include "steps.hpp"
 
 namespace py = pybind11;
@@ -87,6 +88,7 @@ void bind_plan(py::module_& module) {
                                     reinterpret_cast<driver::GraphExec>(graph), nodes.nodes);
             },
             py::arg("addresses"), py::arg("graph"), py::arg("nodes"));
+    bind_plan_types(module);
 }
 
 }  // namespace wootz

@@ -1,5 +1,5 @@
-// The binary interface of DLPack (dmlc/dlpack, version 1.x and the unversioned structure before it), as far
-// as it is read here.
+// The binary interface of DLPack (dmlc/dlpack, version 1.x and the unversioned structure before it; the table
+// of functions that types have is of 1.3), as far as it is read here.
 #pragma once
 
 #include <cstdint>
@@ -59,5 +59,23 @@ struct ManagedTensorVersioned {
     std::uint64_t flags;
     Tensor tensor;
 };
+
+// What a type's __dlpack_c_exchange_api__ holds: a capsule named "dlpack_exchange_api" of a table that lives
+// as long as the process. Functions return 0, or -1 with a Python error set. Only the header may be read
+// before its major number is checked; `previous` leads to tables of earlier versions.
+struct ExchangeHeader {
+    Version version;
+    ExchangeHeader* previous;
+};
+
+struct ExchangeApi {
+    ExchangeHeader header;
+    int (*allocate)(Tensor*, ManagedTensorVersioned**, void*, void (*)(void*, const char*, const char*));
+    int (*managed_from_object)(void* object, ManagedTensorVersioned** out);
+    int (*managed_to_object)(ManagedTensorVersioned* tensor, void** object);
+    int (*tensor_from_object)(void* object, Tensor* out);  // may be null; what it writes stays the object's
+    int (*current_stream)(std::int32_t device_type, std::int32_t device_id, void** stream);
+};
+static_assert(sizeof(ExchangeApi) == 56);
 
 }  // namespace wootz::dlpack

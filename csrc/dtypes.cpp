@@ -7,6 +7,8 @@
 
 #include "errors.hpp"
 
+namespace py = pybind11;
+
 namespace wootz {
 namespace {
 
@@ -71,6 +73,24 @@ const Dtype* find_dtype(char kind, unsigned bits) {
     return found == kDtypes.end() ? nullptr : found;
 }
 
+const Dtype* find_dtype(const dlpack::DataType& type) {
+    if (type.lanes != 1 || type.code >= kDlpackCodes.size()) return nullptr;
+    return find_dtype(kDlpackCodes[type.code].kind, type.bits);
+}
+
+const Dtype* find_dtype(const py::dtype& dtype) {
+    const auto bits = static_cast<unsigned>(dtype.itemsize() * 8);
+    if (const Dtype* known = find_dtype(dtype.kind(), bits)) return known;
+    // ml_dtypes; they have no code in the buffer protocol
+    return find_spelling(py::cast<std::string>(py::str(dtype.attr("name"))));
+}
+
+const Dtype* find_name(const std::string& name) {
+    const auto* found =
+        std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Dtype& dtype) { return name == dtype.name; });
+    return found == kDtypes.end() ? nullptr : found;
+}
+
 const Dtype* find_spelling(const std::string& spelling) {
     if (spelling == "bfloat16") return find_dtype('E', 16);
     for (std::size_t code = kNarrow; code < kDlpackCodes.size(); ++code) {
@@ -97,8 +117,7 @@ void refuse_byte_order(const std::string& name, char order) {
 }
 
 const Dtype& dlpack_dtype(const dlpack::DataType& type, const std::string& name) {
-    const char kind = type.code < kDlpackCodes.size() && type.lanes == 1 ? kDlpackCodes[type.code].kind : 0;
-    const Dtype* known = find_dtype(kind, type.bits);
+    const Dtype* known = find_dtype(type);
     if (known == nullptr) refuse_dtype(name, dlpack_spelling(type));
     return *known;
 }
@@ -116,10 +135,9 @@ const Dtype& typestr_dtype(const std::string& typestr, const std::string& name) 
 }
 
 const Dtype& named_dtype(const std::string& spelling, const std::string& name) {
-    for (const Dtype& dtype : kDtypes) {
-        if (spelling == dtype.name) return dtype;
-    }
-    refuse_dtype(name, spelling);
+    const Dtype* known = find_name(spelling);
+    if (known == nullptr) refuse_dtype(name, spelling);
+    return *known;
 }
 
 }  // namespace wootz

@@ -1,21 +1,26 @@
 // Element types: those that kernels take, and the names of all that DLPack and __cuda_array_interface__ have.
 #pragma once
 
-#include <cstdint>
+#include <pybind11/numpy.h>
+
 #include <string>
 
 #include "dlpack.hpp"
 
 namespace wootz {
 
+// There is one object of each.
 struct Dtype {
     char kind;  // as NumPy writes it; bfloat: 'E', 8-bit floats: '4' and '5' by their exponent bits
     unsigned bits;
     const char* name;
 };
 
-// Null when no kernel takes it.
+// Null for a type that no kernel takes.
 const Dtype* find_dtype(char kind, unsigned bits);
+const Dtype* find_dtype(const dlpack::DataType& type);
+const Dtype* find_dtype(const pybind11::dtype& dtype);  // of whatever byte order; with Python's lock
+const Dtype* find_name(const std::string& name);        // ours: "bf16"
 
 // By the name that it has in ml_dtypes and in torch; only of types that NumPy lacks. Null for any other.
 const Dtype* find_spelling(const std::string& spelling);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -16,7 +16,7 @@ from .program import Space
 from .select import Device
 from .signature import Binding, Operand, Signature
 
-__all__ = ["Call", "Problem", "Reader", "Request", "Wanted"]
+__all__ = ["Call", "Problem", "Reader", "Request", "Wanted", "handed_on"]
 
 View = _core.View
 _KNOWN_SHAPES = 1024
@@ -171,7 +171,7 @@ class Reader:
         given = keyword
         if out is None:
             like = self._like(call)
-            out = arrays.allocate(call.objects[like], shape, dtype, call.views[like])
+            out = arrays.allocate(call.objects[like], shape, dtype, call.views[like].device_id)
             given = name
         inputs = list(call.views.items())
         view = call.look(out, name, given)
@@ -202,7 +202,7 @@ class Reader:
                 memory = None if out is None else out.fields[part]
                 fields[part] = self._place(call, f"{spec.name}.{part}", f"out.{part}", memory, dtype, extents)
             else:
-                fields[part] = _handed_on(call, part, format, self.signature)
+                fields[part] = call.objects[handed_on(call.objects, part, format)]
                 if out is not None:
                     _take_over(f"out.{part}", out.fields[part], fields[part], extents)
         return make(spec.kind, format, shape, fields) if out is None else out
@@ -229,7 +229,7 @@ class Reader:
         """New memory, and where it is; it is freed in the order of the stream."""
         like = self._like(call)
         with arrays.on_stream(call.objects[like], device.index, call.stream):
-            made = arrays.allocate(call.objects[like], (wanted,), "u8", call.views[like], "workspace")
+            made = arrays.allocate(call.objects[like], (wanted,), "u8", device.index, "workspace")
         view = arrays.view(made, "workspace")
         check_workspace(view, wanted, view.device_type)
         if zeroed and device.kind == "cuda":
@@ -295,12 +295,12 @@ def _named_fields(spec: Operand, format: Descriptor, shape: tuple[int, ...]) -> 
     return [(f"{spec.name}.{part}", part, *rest) for part, *rest in field_shapes(spec.kind, format, shape)]
 
 
-def _handed_on(call: Call, part: str, format: Descriptor, signature: Signature) -> Any:
+def handed_on(names: Iterable[str], part: str, format: Descriptor) -> str:
     """The array that becomes a field of the result: an operand of that name, or a tensor's field."""
-    for name, array in call.objects.items():
+    for name in names:
         if name == part or name.endswith(f".{part}"):
-            return array
-    raise ArgumentError(f"{part} is missing: tensors of format {format.name} have one; {signature}")
+            return name
+    raise ArgumentError(f"{part} is missing: tensors of format {format.name} have one, no operand does")
 
 
 def _take_over(name: str, to: Any, array: Any, shape: tuple[int, ...]) -> None:

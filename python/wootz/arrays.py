@@ -147,7 +147,7 @@ class Family:
     """
 
     name: str
-    empty: Callable[[Any, tuple[int, ...], str, View], Any] | None = None
+    empty: Callable[[Any, tuple[int, ...], str, int], Any] | None = None
     stream: Callable[[int], int] | None = None
     enter: Callable[[int, int], contextlib.AbstractContextManager[Any]] | None = None  # device, stream
     immutable: bool = False
@@ -168,17 +168,19 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     return found
 
 
-def _numpy_empty(like: Any, shape: tuple[int, ...], dtype: str, where: View) -> Any:
+def _numpy_empty(like: Any, shape: tuple[int, ...], dtype: str, number: int) -> Any:
     return np.empty(shape, numpy_dtype(dtype))
 
 
-def _torch_empty(like: Any, shape: tuple[int, ...], dtype: str, where: View) -> Any:
+def _torch_empty(like: Any, shape: tuple[int, ...], dtype: str, number: int) -> Any:
     torch = sys.modules["torch"]
     return torch.empty(shape, dtype=getattr(torch, _LONG_NAMES[dtype]), device=like.device)
 
 
 def _torch_stream(device: int) -> int:
-    return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
+    torch = sys.modules["torch"]
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    return int(raw(device) if raw is not None else torch.cuda.current_stream(device).cuda_stream)
 
 
 def _torch_enter(device: int, stream: int) -> Any:
@@ -187,10 +189,10 @@ def _torch_enter(device: int, stream: int) -> Any:
     return cuda.stream(cuda.ExternalStream(stream, device) if known else cuda.default_stream(device))
 
 
-def _cupy_empty(like: Any, shape: tuple[int, ...], dtype: str, where: View) -> Any:
+def _cupy_empty(like: Any, shape: tuple[int, ...], dtype: str, number: int) -> Any:
     cupy = sys.modules["cupy"]
     try:
-        with cupy.cuda.Device(where.device_id):
+        with cupy.cuda.Device(number):
             # it has no 8-bit floats: their bytes
             return cupy.empty(shape, numpy_dtype("u8" if dtype in ("e4m3", "e5m2") else dtype))
     except (TypeError, ValueError) as error:
@@ -210,8 +212,8 @@ def _cupy_enter(device: int, stream: int) -> Any:
     return cuda.Stream.null if stream in (0, DEFAULT_STREAM) else cuda.ExternalStream(stream, device)
 
 
-def _own_empty(like: Any, shape: tuple[int, ...], dtype: str, where: View) -> Any:
-    return DeviceArray(shape, dtype, where.device_id or 0)
+def _own_empty(like: Any, shape: tuple[int, ...], dtype: str, number: int) -> Any:
+    return DeviceArray(shape, dtype, number)
 
 
 _NUMPY = Family("numpy", _numpy_empty)
@@ -247,16 +249,16 @@ def _find_family(kind: type) -> Family:
     return Family(kind.__module__.partition(".")[0])
 
 
-def allocate(like: Any, shape: tuple[int, ...], dtype: str, where: View, keyword: str = "out") -> Any:
-    """A new array of like's library on like's device, which the caller could have passed as `keyword`. Raises
-    DtypeError, or ArgumentError when the library is not known.
+def allocate(like: Any, shape: tuple[int, ...], dtype: str, number: int | None, keyword: str = "out") -> Any:
+    """A new array of like's library on like's device, of this number, which the caller could have passed as
+    `keyword`. Raises DtypeError, or ArgumentError when the library is not known.
     """
     owner = family(like)
     if owner.empty is None:
         wanted = f"memory for the result, {_LONG_NAMES[dtype]} {list(shape)}"
         memory = wanted if keyword == "out" else f"{shape[0]} bytes"
         raise ArgumentError(f"wootz cannot make arrays of {owner.name}: pass {keyword}= with {memory}")
-    return owner.empty(like, shape, dtype, where)
+    return owner.empty(like, shape, dtype, number or 0)
 
 
 # ---- streams

@@ -8,7 +8,15 @@ from typing import Any
 from .errors import ArgumentError, ArtifactError, FormatError
 from .formats import Descriptor
 
-__all__ = ["check_element", "check_layout", "field_shapes", "layout_of", "made_fields", "make"]
+__all__ = [
+    "check_element",
+    "check_layout",
+    "field_shapes",
+    "layout_of",
+    "made_fields",
+    "make",
+    "tensor_class",
+]
 
 Fields = tuple[tuple[str, str, tuple[int, ...]], ...]
 """(field, dtype, shape) of each array, in the order of kernel arguments."""
@@ -93,6 +101,13 @@ def field_shapes(kind: str, format: Descriptor, shape: tuple[int, ...]) -> Field
         raise ArtifactError(f"a {_NAMES[kind]} tensor of shape {list(shape)}: {error}") from error
 
 
+def tensor_class(kind: str, rank: int) -> type:
+    """The class of a kind's tensors; of three extents, a bank's."""
+    module, name = _TENSORS.get((kind, rank)) or _MODULES[kind]
+    found: type = getattr(importlib.import_module(module, __package__), name)
+    return found
+
+
 def made_fields(kind: str) -> tuple[str, ...]:
     """The fields that a kernel with such an output writes; the others are handed on. None of an array."""
     return _MADE[kind]
@@ -104,6 +119,7 @@ def make(kind: str, format: Descriptor, shape: tuple[int, ...], fields: dict[str
     return getattr(importlib.import_module(module, __package__), name)(format, shape, fields)
 
 
+_TENSORS = {("packed", 3): (".formats.bank", "PackedBank")}
 _MADE: dict[str, tuple[str, ...]] = {"array": (), "packed": ("units",), "tiled": ("codes", "tiles")}
 _MODULES = {
     "quantised": (".formats", "QuantizedTensor"),

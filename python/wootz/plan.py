@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core, arrays
-from .arguments import Call, Problem
+from .arguments import Call, Problem, Wanted, handed_on
 from .errors import ArgumentError, DriverError, FormatError
 from .kernel import Kernel, check_stream
-from .layouts import check_element
+from .layouts import check_element, field_shapes, tensor_class
 from .memory import ALIGNMENT, WORKSPACE_ALIGNMENT
-from .signature import Signature
+from .signature import Operand, Signature
 
 if TYPE_CHECKING:
     from .program import Entry, Recipe
@@ -39,7 +39,7 @@ def make_plan(kernel: Kernel, settled: Mapping[str, Any]) -> Plan:
     return Plan(kernel, problem)
 
 
-class Plan:
+class Plan(_core.PlanCall):
     """One problem of a kernel on one device; get it from Library.plan.
 
     plan(*operands, out=None, stream=None, **named) -> out, as a Kernel is called, for operands of the extents
@@ -77,6 +77,8 @@ class Plan:
             self._memory, address = _workspace(self._program.device, self._recipe)
             self._launcher = _core.Launcher(self._recipe.steps, address, self._recipe.workspace)
 
+        self._ready(self._spell())
+
     @property
     def workspace_bytes(self) -> int:
         return self._recipe.workspace if self._recipe else 0
@@ -84,12 +86,6 @@ class Plan:
     def __repr__(self) -> str:
         extents = ", ".join(f"{name}={value}" for name, value in self.shapes.items())
         return f"<plan {self.name} on {self.device}: {extents}>"
-
-    def __call__(self, *operands: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
-        call, out = self._read(operands, out, stream, named)
-        if self._launcher is not None:
-            self._launcher.launch(self._program.addresses(call.views), self._stream(call))
-        return out
 
     def bind(self, *operands: Any, out: Any = None, **named: Any) -> Bound:
         """The plan with its arrays, checked once; see Bound. out: None: it is allocated."""
@@ -131,7 +127,62 @@ class Plan:
             **_describe_launch(recipe),
         }
 
+    # ---- the fast way
+
+    def _spell(self) -> dict[str, Any]:
+        """What the fast way has to know; see csrc/plan.cpp."""
+        signature, device = self.signature, self._program.device
+        given = self._problem.operands
+        names = [each.name for each in given]
+        arrays_ = [each.name for each in given if each.kind == "array"]
+        like = arrays_[0] if arrays_ else next(iter(self._problem.arrays))
+        return {
+            "launcher": self._launcher,
+            "on_gpu": device.kind == "cuda",
+            "device": device.index if device.kind == "cuda" else 0,
+            "alias": signature.alias,
+            "arrays": len(self._program.arrays),
+            "like": self._place(like),
+            "slots": [self._slot(each) for each in given],
+            "positions": [names.index(name) if name in names else -1 for name in signature.order],
+            "out": self._slot(signature.output),
+        }
+
+    def _slot(self, spec: Operand) -> tuple[Any, ...]:
+        """An operand, or the output: its name, its class, format and extents, and its arrays."""
+        wanted = self._problem.arrays
+        if spec.kind == "array":
+            part = None, self._place(spec.name), -1, _spell_array(wanted[spec.name], self.signature.flat)
+            return spec.name, None, None, None, (part,)
+        format = self._problem.formats.get(spec.name) or self._kernel._request.format
+        assert format is not None, "kernels with tensors have a format: Library.kernel sees to it"
+        shape = self._problem.binding.shape_of(spec)
+        parts = []
+        for field, dtype, extents in field_shapes(spec.kind, format, shape):
+            name = f"{spec.name}.{field}"
+            same = -1 if name in wanted else self._place(handed_on(wanted, field, format))
+            parts.append((field, self._place(name), same, (dtype, extents, False)))
+        return spec.name, tensor_class(spec.kind, len(shape)), format, shape, tuple(parts)
+
+    def _place(self, name: str) -> int:
+        return self._program.arrays.index(name)
+
+    def _empty(self, like: Any) -> Any:
+        """A new output in the library of `like`."""
+        written = self._problem.arrays[self.signature.output.name]
+        shape = tuple(like.shape) if self.signature.flat else written.shape
+        return arrays.allocate(like, shape, written.dtype, self._program.device.index)
+
+    def _handle(self, stream: Any) -> int:
+        return arrays.stream_handle(stream)
+
     # ---- the careful way: it words what is wrong, and takes arrays that the fast one does not know
+
+    def _careful(self, *operands: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
+        call, out = self._read(operands, out, stream, named)
+        if self._launcher is not None:
+            self._launcher.launch(self._program.addresses(call.views), self._stream(call))
+        return out
 
     def _read(
         self, operands: Sequence[Any], out: Any, stream: Any, named: Mapping[str, Any]
@@ -170,6 +221,10 @@ class Plan:
         return self._kernel._order(call, device.kind, device.index)
 
 
+def _spell_array(wanted: Wanted, flat: bool) -> tuple[Any, ...]:
+    return wanted.dtype, wanted.shape, flat
+
+
 def _same(a: Any, b: Any) -> bool:
     return bool(a == b) or (a != a and b != b)
 
@@ -205,7 +260,7 @@ def _describe_launch(recipe: Recipe | None) -> dict[str, Any]:
     }
 
 
-class Bound:
+class Bound(_core.BoundCall):
     """A plan and its arrays; get it from Plan.bind. It keeps them alive.
 
     bound(stream=None) -> out launches; nothing is checked again. Other libraries' work on the arrays has to
@@ -215,15 +270,18 @@ class Bound:
     def __init__(self, plan: Plan, call: Call, out: Any) -> None:
         self.plan, self.out = plan, out
         self._call = call
-        self._addresses = plan._program.addresses(call.views)
+        leader = next((each for each in call.objects.values() if arrays.orders_itself(each)), None)
+        addresses = plan._program.addresses(call.views)
+        self._ready((plan._launcher, addresses, call.device[0] == "cuda", leader, out))
 
-    def __call__(self, stream: Any = None) -> Any:
-        call, launcher = self._call, self.plan._launcher
-        call.stream = None if stream is None else arrays.stream_handle(stream)
-        check_stream(call.stream, call.device[0])
-        if launcher is not None:
-            launcher.launch(self._addresses, self.plan._stream(call))
-        return self.out
+    def _current(self) -> int:
+        """The stream for a launch that names none."""
+        return self.plan._stream(self._call)
+
+    def _handle(self, stream: Any) -> int:
+        handle = arrays.stream_handle(stream)
+        check_stream(handle, self._call.device[0])
+        return handle
 
     def __repr__(self) -> str:
         return f"<bound {self.plan!r}>"

@@ -1,6 +1,9 @@
 // A stand-in for libcuda.so.1: records every call, hands host memory out as a device's, runs nothing, and
 // fails on demand.
 //
+// A capture is begun and ended by fake_capture: it holds the nodes of its stream, which fake_instantiate
+// makes an instantiated graph of.
+//
 // A "binary" is text: a line "FAKE ...", then a line "symbol size size ..." for each entry point.
 // Environment: FAKECUDA_LOG=file: each call is appended there at once. Control functions (fake_*) are called
 // through ctypes.
@@ -10,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -34,17 +38,19 @@ struct Memory {
 struct FakeNode {
     FakeFunction* function;  // null: no kernel's
 };
+using Nodes = std::vector<FakeNode*>;
 struct State {
+    std::mutex mutex;  // of what every call changes
     std::string log;
     std::map<std::string, Failure> failures;
     std::map<std::uint64_t, Memory> memory;
     int devices = 1, major = 9, minor = 0, version = 13000;
     int retained[16] = {};
     int modules = 0;
-    int clusters = 128;     // blocks in clusters that run at once
-    int static_shared = 0;  // bytes that kernels declare
-    std::map<std::uintptr_t, std::vector<FakeNode*>>
-        captures;  // by stream: the nodes, the last one at the end
+    int clusters = 128;                        // blocks in clusters that run at once
+    int static_shared = 0;                     // bytes that kernels declare
+    std::map<std::uintptr_t, Nodes> captures;  // by stream, the last one at the end
+    std::vector<Nodes*> graphs;                // instantiated
 };
 
 State& state() {
@@ -59,6 +65,7 @@ constexpr int kInvalidValue = 1, kInvalidImage = 200, kInvalidContext = 201, kNo
 // Records a call; returns the result it has to give.
 int enter(const std::string& name, const std::string& detail = "") {
     State& s = state();
+    const std::lock_guard<std::mutex> lock(s.mutex);
     const std::string line = detail.empty() ? name : name + " " + detail;
     s.log += line + "\n";
     if (const char* path = std::getenv("FAKECUDA_LOG")) {
@@ -138,6 +145,13 @@ std::string values(const FakeFunction& function, void** arguments) {
     return text;
 }
 
+// What a capture makes of a call on a stream.
+int record(int result, std::uintptr_t stream, FakeFunction* function) {
+    const auto found = state().captures.find(stream);
+    if (result == 0 && found != state().captures.end()) found->second.push_back(new FakeNode{function});
+    return result;
+}
+
 int current() { return contexts.empty() ? 0 : static_cast<int>(contexts.back()) - 1; }
 
 }  // namespace
@@ -155,6 +169,13 @@ void fake_static_shared(int bytes) { state().static_shared = bytes; }
 const char* fake_log() { return state().log.c_str(); }
 void fake_clear() { state().log.clear(), state().failures.clear(); }
 int fake_depth() { return static_cast<int>(contexts.size()); }
+void fake_capture(std::uintptr_t stream) { state().captures[stream]; }
+Nodes* fake_instantiate(std::uintptr_t stream) {
+    State& s = state();
+    s.graphs.push_back(new Nodes(s.captures[stream]));
+    s.captures.erase(stream);
+    return s.graphs.back();
+}
 void fake_own(std::uint64_t address, std::size_t bytes, int device) {
     state().memory[address] = {bytes, device};
 }
@@ -287,7 +308,7 @@ int cuLaunchKernel(FakeFunction* function, unsigned gx, unsigned gy, unsigned gz
     std::ostringstream text;
     text << function->symbol << " device=" << current() << " " << extents(config) << " stream=" << stream
          << " args=" << values(*function, arguments);
-    return enter_in_context("cuLaunchKernel", text.str());
+    return record(enter_in_context("cuLaunchKernel", text.str()), stream, function);
 }
 #ifndef FAKECUDA_OLD
 int cuLaunchKernelEx(const Config* config, FakeFunction* function, void** arguments, void**) {
@@ -299,7 +320,7 @@ int cuLaunchKernelEx(const Config* config, FakeFunction* function, void** argume
         text << " attribute" << attribute.id << "=" << join(attribute.value, attribute.id == 4 ? 3 : 1);
     }
     text << " args=" << values(*function, arguments);
-    return enter_in_context("cuLaunchKernelEx", text.str());
+    return record(enter_in_context("cuLaunchKernelEx", text.str()), config->stream, function);
 }
 int cuOccupancyMaxActiveClusters(int* clusters, FakeFunction* function, const Config* config) {
     const auto* cluster =
@@ -333,7 +354,7 @@ int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t byte
         "cuMemsetD8Async", std::to_string(address) + " value=" + std::to_string(value) +
                                " bytes=" + std::to_string(bytes) + " stream=" + std::to_string(stream));
     if (result == 0) std::memset(reinterpret_cast<void*>(address), value, bytes);
-    return result;
+    return record(result, stream, nullptr);
 }
 int cuPointerGetAttribute(int* value, int, std::uint64_t address) {
     const int result = enter("cuPointerGetAttribute");
@@ -351,6 +372,45 @@ int cuStreamSynchronize(std::uintptr_t stream) {
 int cuStreamWaitEvent(std::uintptr_t stream, int*, unsigned) {
     return enter_in_context("cuStreamWaitEvent", std::to_string(stream));
 }
+#ifndef FAKECUDA_OLD
+// As the driver does, the nodes that the next call would depend on: the last one.
+int cuStreamGetCaptureInfo_v3(std::uintptr_t stream, int* status, std::uint64_t* id, Nodes** graph,
+                              FakeNode* const** nodes, const void** edges, std::size_t* count) {
+    const int result = enter_in_context("cuStreamGetCaptureInfo", std::to_string(stream));
+    const auto found = state().captures.find(stream);
+    *status = found != state().captures.end();
+    if (result != 0 || *status == 0) return result;
+    const bool empty = found->second.empty();
+    *id = 1, *graph = &found->second, *edges = nullptr, *count = empty ? 0 : 1;
+    *nodes = empty ? nullptr : &found->second.back();
+    return 0;
+}
+struct NodeParams {
+    FakeFunction* function;
+    unsigned grid[3], block[3], shared;
+    void** arguments;
+    void *extra, *kernel, *context;
+};
+int cuGraphKernelNodeGetParams_v2(FakeNode* node, NodeParams* params) {
+    params->function = node->function;
+    return node->function == nullptr ? kInvalidValue : enter_in_context("cuGraphKernelNodeGetParams");
+}
+int cuGraphExecKernelNodeSetParams_v2(Nodes* graph, FakeNode* node, const NodeParams* params) {
+    std::ostringstream text;
+    text << params->function->symbol << " grid=" << join(params->grid, 3)
+         << " block=" << join(params->block, 3) << " shared=" << params->shared
+         << " args=" << values(*params->function, params->arguments);
+    const int result = enter_in_context("cuGraphExecKernelNodeSetParams", text.str());
+    if (result != 0) return result;
+    for (Nodes* known : state().graphs) {
+        if (known != graph) continue;
+        for (FakeNode* held : *known) {
+            if (held == node) return params->function == node->function ? 0 : kInvalidValue;
+        }
+    }
+    return kInvalidValue;
+}
+#endif
 int cuStreamIsCapturing(std::uintptr_t stream, int* status) {
     *status = state().captures.count(stream) != 0;
     return enter_in_context("cuStreamIsCapturing", std::to_string(stream));

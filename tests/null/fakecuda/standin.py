@@ -32,6 +32,7 @@ class Driver:
     def __init__(self) -> None:
         self.library = ctypes.CDLL(os.environ["WOOTZ_LIBCUDA"])
         self.library.fake_log.restype = ctypes.c_char_p
+        self.library.fake_instantiate.restype = ctypes.c_void_p
         self.library.fake_own.argtypes = (ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int)
 
     def fail(self, call: str, code: int, after: int = 0) -> None:
@@ -48,6 +49,13 @@ class Driver:
 
     def own(self, array: np.ndarray[Any, Any], device: int) -> None:
         self.library.fake_own(array.ctypes.data, max(array.nbytes, 1), device)
+
+    def capture(self, stream: int) -> None:
+        self.library.fake_capture(ctypes.c_void_p(stream))
+
+    def instantiate(self, stream: int) -> int:
+        """Ends the capture of a stream; the handle of the graph that was captured."""
+        return int(self.library.fake_instantiate(ctypes.c_void_p(stream)))
 
     def log(self, call: str = "") -> list[str]:
         return [line for line in self.library.fake_log().decode().splitlines() if line.startswith(call)]
@@ -93,6 +101,89 @@ class Interface:
         self.__cuda_array_interface__ = {**base, "strides": array.strides, "stream": None, **more}
 
 
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _Tensor),
+    )  # fmt: skip
+
+
+class _Table(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p), ("managed_from", ctypes.c_void_p), ("managed_to", ctypes.c_void_p),
+        ("tensor_from", ctypes.c_void_p), ("stream", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+_Read = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_Delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Stream = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+_CODES = {"i": 0, "u": 1, "f": 2}
+
+
+class Exchanged:
+    """Host memory that says it is a device's, by DLPack's table of functions alone. `make_type` makes types
+    of it with tables of their own: current is the stream, reads counts the views that were taken.
+    """
+
+    current, reads, deleted, fails, readonly = 0, 0, 0, False, False
+    table: _Table
+
+    def __init__(self, array: np.ndarray[Any, Any], device: int = 0, kind: int = 2) -> None:
+        self.array, self.shape, self.dtype, self.device = array, array.shape, array.dtype, device
+        self._shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        self._strides = (ctypes.c_int64 * array.ndim)(*(each // array.itemsize for each in array.strides))
+        bits = array.itemsize * 8
+        self.tensor = _Tensor(
+            array.ctypes.data, kind, device, array.ndim, _CODES[array.dtype.kind], bits, 1,
+            ctypes.addressof(self._shape), ctypes.addressof(self._strides), 0,
+        )  # fmt: skip
+
+
+def make_type(view: bool = True, major: int = 1, previous: Any = None, **attributes: Any) -> Any:
+    """A type of Exchanged. view: whether its table has the entry for views that own nothing."""
+    kind: Any = type("Exchanged", (Exchanged,), attributes)
+
+    def read(address: int, out: int) -> int:
+        kind.reads += 1
+        ctypes.memmove(out, ctypes.addressof(_object(address).tensor), ctypes.sizeof(_Tensor))
+        return -1 if kind.fails else 0
+
+    def read_managed(address: int, out: int) -> int:
+        kind.managed = _Managed(1, 3, None, ctypes.cast(delete, ctypes.c_void_p), int(kind.readonly))
+        kind.managed.tensor = _object(address).tensor
+        ctypes.c_void_p.from_address(out).value = ctypes.addressof(kind.managed)
+        return 0
+
+    def current(_: int, device: int, out: Any) -> int:
+        out[0] = kind.current
+        return 0
+
+    delete = _Delete(lambda _: setattr(kind, "deleted", kind.deleted + 1))
+    kind.functions = _Read(read), _Read(read_managed), _Stream(current), delete
+    reader, managed, stream = (ctypes.cast(each, ctypes.c_void_p) for each in kind.functions[:3])
+    before = ctypes.addressof(previous.table) if previous else None
+    kind.table = _Table(major, 3, before, None, managed, None, reader if view else None, stream)
+    kind.__dlpack_c_exchange_api__ = _capsule(ctypes.addressof(kind.table), b"dlpack_exchange_api", None)
+    return kind
+
+
+def _object(address: int) -> Any:
+    return ctypes.cast(address, ctypes.py_object).value
+
+
+_capsule = ctypes.pythonapi.PyCapsule_New
+_capsule.restype, _capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
