@@ -253,9 +253,10 @@ View view_dlpack(const py::object& array, const std::string& name, std::int64_t 
 void refuse_wrapper(const py::object& array, const std::string& name) {
     const char* hook = "__torch_dispatch__";
     const py::object kind = py::type::of(array), own = py::getattr(kind, hook, py::none());
-    const py::dict modules = py::module_::import("sys").attr("modules");
-    if (own.is_none() || !modules.contains("torch")) return;
-    const py::object plain = py::getattr(modules["torch"], "Tensor", py::none());
+    if (own.is_none()) return;
+    const auto torch = loaded_module("torch");
+    if (!torch) return;
+    const py::object plain = py::getattr(torch, "Tensor", py::none());
     if (own.is(py::getattr(plain, hook, own))) return;
     refuse(ErrorKind::argument, name,
            "is a " + py::cast<std::string>(py::str(kind.attr("__name__"))) +
@@ -376,6 +377,12 @@ bool has(const py::object& array, const char* attribute) {
 std::string View::device() const {
     const std::string type = device_type;
     return type == "cuda" && device_id ? type + ":" + std::to_string(*device_id) : type;
+}
+
+py::object loaded_module(const char* name) {
+    PyObject* modules = PyImport_GetModuleDict();
+    PyObject* found = modules != nullptr ? PyDict_GetItemString(modules, name) : nullptr;
+    return py::reinterpret_borrow<py::object>(found);
 }
 
 View view_array(const py::object& array, const std::string& name, std::int64_t stream) {

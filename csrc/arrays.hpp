@@ -31,4 +31,7 @@ struct View {
 // Error(device).
 View view_array(const pybind11::object& array, const std::string& name, std::int64_t stream);
 
+// A module that was imported before; null: it was not. Imports nothing: it works while the interpreter ends.
+pybind11::object loaded_module(const char* name);
+
 }  // namespace wootz

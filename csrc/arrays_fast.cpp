@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "arrays.hpp"
+
 namespace py = pybind11;
 
 namespace wootz {
@@ -68,8 +70,8 @@ ArrayType find_type(PyObject* object) {
     const dlpack::ExchangeApi* api = find_api(type);
     if (api == nullptr) return {};
     if (!py::hasattr(type, "requires_grad")) return {Way::exchange, false, api};
-    const py::dict modules = py::module_::import("sys").attr("modules");
-    if (!modules.contains("torch") || !plain_torch(type, modules["torch"])) return {};
+    const py::object torch = loaded_module("torch");
+    if (!torch || !plain_torch(type, torch)) return {};
     return {Way::exchange, true, api};
 }
 
