@@ -1,11 +1,11 @@
-"""Executes every CUDA and Metal cell that a CPU can on the CPU, and writes what passed: evidence for the index.
+"""Executes every CUDA and Metal cell whose text a CPU can run and writes what passed: evidence for the index.
 
     python tests/exec/evidence.py --out evidence/text-on-cpu.json -j 2
 
-The same code as test_cells.py. The report is written after each kernel x format x backend. A cell that the
-report has as passed, of the source that it has now, is not run again: so a run that was stopped goes on, and a
-later one takes up what changed (--again: runs everything, as a change of a check or of the executor wants).
-Exit status 1 where a cell failed; it is written down too, as not passed.
+The same code as test_cells.py. The report is written after each kernel x format x backend. A cell that has
+passed, of the source that it has now, is not run again: a run that was stopped goes on, a later one takes up
+what changed (--again runs everything, as a change of a check or of the executor wants). Exit status 1 where a
+cell failed; it is written down too, as not passed.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import cells
-import evidence
 import pytest
 
+import evidence
 from gen import plan
 
 SMALL = """\
