@@ -105,6 +105,9 @@ def _work(args: argparse.Namespace, run: Callable[[Any, Any], Any], verb: str) -
         print(json.dumps(summary.to_json()))
     else:
         report.table(summary)
+    for artifact, variants in summary.left_out.items():
+        for symbol, reason in variants.items():
+            print(f"wootz: {artifact}: {symbol} is left out: {reason}", file=sys.stderr)
     for unit, problem in sorted(summary.failures.items()):
         print(f"wootz: {unit}: {problem}", file=sys.stderr)
     if summary.failures:
