@@ -51,12 +51,14 @@ class Operand:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number that a call may give by name. type: f32 or u32; choices: words that stand for 0, 1, ..."""
+    """A number that a call may give by name. type: f32 or u32; choices: words that stand for 0, 1, ...; needs:
+    the optional operand without which it may not be given, unless as 0."""
 
     name: str
     type: str
     default: float = 0
     choices: tuple[str, ...] = ()
+    needs: str = ""
 
     def record(self) -> dict[str, Any]:
         """For the index."""
@@ -65,6 +67,7 @@ class Scalar:
             "type": self.type,
             "default": self.default,
             "choices": list(self.choices),
+            **({"needs": self.needs} if self.needs else {}),
         }
 
 

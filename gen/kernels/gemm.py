@@ -182,7 +182,7 @@ FAMILY = Family(
     needs=frozenset({"mma", "cp_async"}),
     scalars=(
         Scalar("alpha", "f32", 1),
-        Scalar("beta", "f32", 0),
+        Scalar("beta", "f32", 0, needs="c"),
         Scalar("activation", "u32", 0, ACTIVATIONS),
     ),
     types=types,

@@ -69,6 +69,13 @@ def _operand(record: Mapping[str, Any], names: frozenset[str]) -> Operand:
     return Operand(record["name"], kind, shape, dtype, optional, record.get("format") or "")
 
 
+def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> None:
+    optional = {each.name for each in operands if each.optional}
+    for each in scalars.values():
+        if each.needs and each.needs not in optional:
+            raise ValueError(f"scalar {each.name!r} needs {each.needs!r}, which is no optional operand")
+
+
 @dataclass(frozen=True)
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
@@ -106,6 +113,7 @@ class Signature:
         taken = {*names, *(each.name for each in operands), *RESERVED}
         if taken & set(scalars):
             raise ValueError(f"scalars called {sorted(taken & set(scalars))}")
+        _check_needs(scalars, operands)
         plain = not scalars and not any(each.optional for each in operands)
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
@@ -150,7 +158,7 @@ class Signature:
     ) -> tuple[list[Any], dict[str, float]]:
         """A call's operands in the kernel's order, None for those not given; and its scalars, with the flags
         of optional operands. Without names, the required operands come first. Raises ArgumentError: a missing
-        operand, one given twice, an unknown keyword.
+        operand, one given twice, an unknown keyword, a scalar without the operand that it needs.
         """
         order = self.order
         if len(operands) > len(order):
@@ -173,7 +181,17 @@ class Signature:
             elif value is None:
                 given = sum(value is not None for value in values)
                 raise ArgumentError(f"got {given} operands; {self} takes {each.name} as well")
+        for name in named:
+            self._check_need(name, placed, scalars)
         return values, scalars
+
+    def _check_need(self, name: str, placed: Mapping[str, Any], scalars: Mapping[str, float]) -> None:
+        needs = self.scalars[name].needs if name in self.scalars else ""
+        if needs and placed.get(needs) is None and scalars[name] != 0:
+            raise ArgumentError(
+                f"{name} is {scalars[name]} and {needs} is not given: {name} is for {needs} alone; "
+                f"pass {needs}=, or leave {name} out"
+            )
 
     def _refuse(self, keyword: str) -> None:
         known = [*(each.name for each in self.operands), *self.scalars, *RESERVED]

@@ -1,0 +1,79 @@
+"""What a kernel's record says of its operands together: scalars that need one, shapes that an operand may have,
+and memory that the output may share. On the records of shipped kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from wootz import checks, errors
+from wootz.arguments import Call, Reader, Request
+from wootz.signature import Binding, Signature
+
+from gen import emit, plan
+
+MANIFEST = plan.load(Path(__file__).resolve().parents[2] / "kernels.yaml")
+F16 = np.float16
+
+
+def reader(kernel: str, dtype: str, types: dict[str, str] | None = None) -> Reader:
+    record = emit.kernel_record(MANIFEST.kernels[kernel])
+    return Reader(Signature.parse(record), Request(kernel, None, dtype, {}), types or {})
+
+
+def read(reader: Reader, *operands: Any, out: Any = None, **named: Any) -> Any:
+    """A call as far as its arguments go; what would be written to."""
+    values, scalars = reader.signature.arrange(operands, named)
+    call = Call(Binding(reader.signature), None)
+    reader.read_operands(call, values)
+    call.binding.check_derived()
+    call.binding.values.update(scalars)
+    return reader.read_output(call, out)
+
+
+def gemm(m: int = 3, n: int = 4, k: int = 8) -> tuple[Reader, Any, Any, Any]:
+    a, b, c = (np.zeros(shape, F16) for shape in ((m, k), (n, k), (m, n)))
+    return reader("gemm", "f16"), a, b, c
+
+
+# ---- a scalar that needs an operand
+
+
+def test_beta_without_c_is_refused() -> None:
+    kernel, a, b, c = gemm()
+    wanted = r"^beta is 2\.0 and c is not given: beta is for c alone; pass c=, or leave beta out$"
+    with pytest.raises(errors.ArgumentError, match=wanted):
+        read(kernel, a, b, beta=2)
+    with pytest.raises(errors.ArgumentError, match="beta is nan and c is not given"):
+        read(kernel, a, b, c=None, beta=float("nan"))
+    for named in ({"beta": 0}, {"c": c}, {"c": c, "beta": 2}, {"alpha": 2, "activation": "relu"}):
+        assert read(kernel, a, b, **named).shape == (3, 4)
+
+
+def test_sizes_of_a_call_are_read_likewise() -> None:
+    kernel = reader("gemm", "f16")
+    sizes = {"m": 1, "n": 8, "k": 8}
+    with pytest.raises(errors.ArgumentError, match="beta is 0.5 and c is not given"):
+        kernel.assume({**sizes, "beta": 0.5})
+    assert kernel.assume({**sizes, "c": True, "beta": 0.5})[0]["beta"] == 0.5
+    assert kernel.assume(sizes)[0]["beta"] == 0
+
+
+def test_a_scalar_that_needs_what_no_kernel_has_is_a_broken_index() -> None:
+    record = emit.kernel_record(MANIFEST.kernels["gemm"])
+    record["scalars"] = [{"name": "beta", "type": "f32", "default": 0, "needs": "d"}]
+    with pytest.raises(errors.ArtifactError, match="scalar 'beta' needs 'd'"):
+        Signature.parse(record)
+    record["scalars"][0]["needs"] = "a"
+    with pytest.raises(errors.ArtifactError, match="scalar 'beta' needs 'a'"):
+        Signature.parse(record)  # which every call gives
+
+
+def test_verify_draws_no_call_that_is_refused() -> None:
+    kernel = reader("gemm", "f16")
+    for seed in range(40):
+        size = {"m": 2, "n": 3, "k": 4}
+        rng = np.random.default_rng(seed)
+        assert read(kernel, **checks.check("gemm").operands(None, size, "f16", {}, rng)).shape == (2, 3)
