@@ -29,7 +29,8 @@ class Operand:
     """kind: "array"; "quantised" (natural layout); "packed" (units in the order of a matrix instruction);
     "tiled" (codes, and scales in the tiles that hardware reads). dtype "" is the cell's. An optional operand
     that is not given is a null pointer. format: the option that names its element, where that is not of the
-    cell's format."""
+    cell's format. shapes: all that it may have, where names of `shape` are its own and any extent is not
+    right."""
 
     name: str
     kind: str
@@ -37,10 +38,12 @@ class Operand:
     dtype: str = ""
     optional: bool = False
     format: str = ""
+    shapes: tuple[tuple[Axis, ...], ...] = ()
 
     def record(self) -> dict[str, Any]:
         """For the index."""
-        given = {"dtype": self.dtype, "optional": self.optional, "format": self.format}
+        given: dict[str, Any] = {"dtype": self.dtype, "optional": self.optional, "format": self.format}
+        given["shapes"] = [list(shape) for shape in self.shapes]
         return {
             "name": self.name,
             "kind": self.kind,
@@ -51,8 +54,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number that a call may give by name. type: f32 or u32; choices: words that stand for 0, 1, ...; needs:
-    the optional operand without which it may not be given, unless as 0."""
+    """A number that a call may give by name. type: f32 or u32; choices: words that stand for 0, 1, ...
+    needs: the optional operand without which it may not be given, unless as 0."""
 
     name: str
     type: str

@@ -36,7 +36,8 @@ class Operand:
     """One array or quantised tensor; `shape` names its axes (a number is a fixed extent, a Derived one
     follows from the others). kind: "array", or a layout of a quantised tensor: "quantised" (natural),
     "packed", "tiled". dtype: of an array; "" is the cell's. format: the option that names a tensor's elements
-    where it is not "same"; "": the tensor has the cell's format."""
+    where it is not "same"; "": the tensor has the cell's format. shapes: those that it may have, if not any
+    that `shape` binds."""
 
     name: str
     kind: str
@@ -44,14 +45,18 @@ class Operand:
     dtype: str = ""
     optional: bool = False
     format: str = ""
+    shapes: tuple[tuple[Any, ...], ...] = ()
 
     @property
     def quantised(self) -> bool:
         return self.kind != "array"
 
     def __str__(self) -> str:
-        axes = ", ".join(axis.text if isinstance(axis, Derived) else str(axis) for axis in self.shape)
-        return f"{self.name}[{axes}]" + ("?" if self.optional else "")
+        return f"{self.name}{_spell(self.shape)}" + ("?" if self.optional else "")
+
+
+def _spell(shape: tuple[Any, ...]) -> str:
+    return f"[{', '.join(axis.text if isinstance(axis, Derived) else str(axis) for axis in shape)}]"
 
 
 def _axis(axis: Any, names: frozenset[str]) -> Any:
@@ -59,14 +64,19 @@ def _axis(axis: Any, names: frozenset[str]) -> Any:
 
 
 def _operand(record: Mapping[str, Any], names: frozenset[str]) -> Operand:
-    shape = tuple(_axis(axis, names) for axis in record["shape"])
+    shape, *shapes = (
+        tuple(_axis(axis, names) for axis in each)
+        for each in (record["shape"], *(record.get("shapes") or ()))
+    )
+    if any(isinstance(axis, str) and axis not in names for each in shapes for axis in each):
+        raise ValueError(f"shapes of {record['name']!r} with names that no operand binds")
     kind = record.get("kind", "array")
     if kind not in _KINDS:
         raise ValueError(f"operand of kind {kind!r}")
     if record["name"] in RESERVED:
         raise ValueError(f"operand called {record['name']!r}")
     dtype, optional = record.get("dtype") or "", bool(record.get("optional"))
-    return Operand(record["name"], kind, shape, dtype, optional, record.get("format") or "")
+    return Operand(record["name"], kind, shape, dtype, optional, record.get("format") or "", tuple(shapes))
 
 
 def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> None:
@@ -129,6 +139,11 @@ class Signature:
     def flags(self) -> Mapping[str, str]:
         """By optional operand, the name of the number that says whether it is given."""
         return {each.name: f"has_{each.name}" for each in self.operands if each.optional}
+
+    @cached_property
+    def choosy(self) -> tuple[Operand, ...]:
+        """The operands that may have certain shapes only."""
+        return tuple(each for each in self.operands if each.shapes)
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -240,16 +255,22 @@ class Binding:
 
         Extents that only operands not given would bind are 0 from then on.
         """
+        for operand in self.signature.choosy:
+            if all(axis in self.values for axis in operand.shape if isinstance(axis, str)):
+                self._check_shape(operand, self._extents(operand.shape), operand.shapes)
         for axis in () if self.signature.plain else self.signature.names:
             self.values.setdefault(axis, 0)
         for operand, shape in self.derived or ():
-            wanted = self._shape(operand)
-            if wanted != shape:
-                text = str(operand).rstrip("?").removeprefix(operand.name)
-                raise ArgumentError(f"{operand.name} has shape {list(shape)}; want {text} = {list(wanted)}")
+            self._check_shape(operand, shape, (operand.shape,))
 
-    def _shape(self, operand: Operand) -> Shape:
-        return tuple([self._extent(axis) for axis in operand.shape])
+    def _check_shape(self, operand: Operand, shape: Shape, allowed: Sequence[tuple[Any, ...]]) -> None:
+        wanted = {_spell(each): self._extents(each) for each in allowed}
+        if shape not in wanted.values():
+            texts = [t if t == str(list(each)) else f"{t} = {list(each)}" for t, each in wanted.items()]
+            raise ArgumentError(f"{operand.name} has shape {list(shape)}; want {' or '.join(texts)}")
+
+    def _extents(self, shape: tuple[Any, ...]) -> Shape:
+        return tuple([self._extent(axis) for axis in shape])
 
     def _extent(self, axis: Any) -> int:
         if isinstance(axis, int):
@@ -281,4 +302,4 @@ class Binding:
     def output_shape(self) -> Shape:
         if self.shape is not None:
             return self.shape
-        return self._shape(self.signature.output)
+        return self._extents(self.signature.output.shape)

@@ -1,5 +1,5 @@
-"""What a kernel's record says of its operands together: scalars that need one, shapes that an operand may have,
-and memory that the output may share. On the records of shipped kernels."""
+"""What a kernel's record says of its operands together: scalars that need one, shapes that one may have, and
+memory that the output may share. On the records of shipped kernels."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_beta_without_c_is_refused() -> None:
 def test_sizes_of_a_call_are_read_likewise() -> None:
     kernel = reader("gemm", "f16")
     sizes = {"m": 1, "n": 8, "k": 8}
-    with pytest.raises(errors.ArgumentError, match="beta is 0.5 and c is not given"):
+    with pytest.raises(errors.ArgumentError, match=r"beta is 0\.5 and c is not given"):
         kernel.assume({**sizes, "beta": 0.5})
     assert kernel.assume({**sizes, "c": True, "beta": 0.5})[0]["beta"] == 0.5
     assert kernel.assume(sizes)[0]["beta"] == 0
@@ -77,3 +77,39 @@ def test_verify_draws_no_call_that_is_refused() -> None:
         size = {"m": 2, "n": 3, "k": 4}
         rng = np.random.default_rng(seed)
         assert read(kernel, **checks.check("gemm").operands(None, size, "f16", {}, rng)).shape == (2, 3)
+
+
+# ---- the shapes that an operand may have
+
+
+@pytest.mark.parametrize(
+    ("rows_a", "rows_b", "expected"),
+    [
+        (1, 1, None),
+        (4, 1, None),
+        (1, 5, None),
+        (4, 5, None),
+        (3, 1, r"^scale_a has shape \[3\]; want \[1\] or \[m\] = \[4\]$"),
+        (0, 1, r"^scale_a has shape \[0\]; want \[1\] or \[m\] = \[4\]$"),
+        (1, 4, r"^scale_b has shape \[4\]; want \[1\] or \[n\] = \[5\]$"),
+    ],
+)
+def test_scales_are_counted(rows_a: int, rows_b: int, expected: str | None) -> None:
+    kernel = reader("gemm_fp8", "e4m3", {"y": "bf16"})
+    a, b = np.zeros((4, 16), np.uint8), np.zeros((5, 16), np.uint8)
+    scales = np.ones(rows_a, np.float32), np.ones(rows_b, np.float32)
+    sizes = {"m": 4, "n": 5, "k": 16, "rows_a": rows_a, "rows_b": rows_b}
+    if expected is None:
+        assert kernel.assume(sizes)[0]["rows_a"] == rows_a
+        assert read(kernel, a, b, *scales).shape == (4, 5)
+        return
+    with pytest.raises(errors.ArgumentError, match=expected):
+        read(kernel, a, b, *scales)
+    with pytest.raises(errors.ArgumentError, match=expected):
+        kernel.assume(sizes)
+
+
+def test_no_rows_have_scales_of_their_own() -> None:
+    kernel = reader("gemm_fp8", "e4m3", {"y": "bf16"})
+    empty, b, one = np.zeros((0, 16), np.uint8), np.zeros((5, 16), np.uint8), np.ones(1, np.float32)
+    assert read(kernel, empty, b, np.ones(0, np.float32), one).shape == (0, 5)
