@@ -30,7 +30,7 @@ class Operand:
     "tiled" (codes, and scales in the tiles that hardware reads). dtype "" is the cell's. An optional operand
     that is not given is a null pointer. format: the option that names its element, where that is not of the
     cell's format. shapes: all that it may have, where names of `shape` are its own and any extent is not
-    right."""
+    right. handed_on: it becomes the output's field of its name; formats without that field do not take it."""
 
     name: str
     kind: str
@@ -39,11 +39,12 @@ class Operand:
     optional: bool = False
     format: str = ""
     shapes: tuple[tuple[Axis, ...], ...] = ()
+    handed_on: bool = False
 
     def record(self) -> dict[str, Any]:
         """For the index."""
         given: dict[str, Any] = {"dtype": self.dtype, "optional": self.optional, "format": self.format}
-        given["shapes"] = [list(shape) for shape in self.shapes]
+        given |= {"shapes": [list(shape) for shape in self.shapes], "handed_on": self.handed_on}
         return {
             "name": self.name,
             "kind": self.kind,

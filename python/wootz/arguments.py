@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,8 +159,9 @@ class Reader:
             check_layout("out", spec.kind, out, format.name, self.signature.name)
             if out.format != format:
                 raise FormatError(_format_mismatch("out", out.format, format))
-        made, fields = made_fields(spec.kind), {}
-        for part, dtype, extents in field_shapes(spec.kind, format, shape):
+        made, fields, parts = made_fields(spec.kind), {}, field_shapes(spec.kind, format, shape)
+        self._check_handed_on(call.objects, [part for part, _, _ in parts])
+        for part, dtype, extents in parts:
             if part in made:
                 memory = None if out is None else out.fields[part]
                 fields[part] = self._place(call, f"{spec.name}.{part}", f"out.{part}", memory, dtype, extents)
@@ -169,6 +170,15 @@ class Reader:
                 if out is not None:
                     _take_over(f"out.{part}", out.fields[part], fields[part], extents)
         return make(spec.kind, format, shape, fields) if out is None else out
+
+    def _check_handed_on(self, given: Collection[str], parts: Collection[str]) -> None:
+        """Raises ArgumentError for an operand that would become a field which the output has not."""
+        format = self._request.format
+        for each in self.signature.operands:
+            if format and each.handed_on and each.name in given and each.name not in parts:
+                raise ArgumentError(
+                    f"{each.name} is given; tensors of format {format.name} have none: leave it out"
+                )
 
     def _like(self, call: Call) -> str:
         """The array that new ones are made like: the first array operand, or the first field."""
@@ -216,8 +226,10 @@ class Reader:
         values = signature.arrange((), {**dict.fromkeys(given, True), **rest})[1]
         binding = Binding(signature, {name: _extent(name, value) for name, value in extents.items()})
         binding.check_derived()
+        made = self.array_names()
+        self._check_handed_on(given, [name.rpartition(".")[2] for name in made if "." in name])
         given.add(signature.output.name)
-        names = (name for name in self.array_names() if name.partition(".")[0] in given)
+        names = (name for name in made if name.partition(".")[0] in given)
         return {**binding.values, **values}, dict.fromkeys(names, _Assumed())
 
     def array_names(self) -> list[str]:

@@ -37,7 +37,7 @@ class Operand:
     follows from the others). kind: "array", or a layout of a quantised tensor: "quantised" (natural),
     "packed", "tiled". dtype: of an array; "" is the cell's. format: the option that names a tensor's elements
     where it is not "same"; "": the tensor has the cell's format. shapes: those that it may have, if not any
-    that `shape` binds."""
+    that `shape` binds. handed_on: it becomes the output's field of its name."""
 
     name: str
     kind: str
@@ -46,6 +46,7 @@ class Operand:
     optional: bool = False
     format: str = ""
     shapes: tuple[tuple[Any, ...], ...] = ()
+    handed_on: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -75,8 +76,9 @@ def _operand(record: Mapping[str, Any], names: frozenset[str]) -> Operand:
         raise ValueError(f"operand of kind {kind!r}")
     if record["name"] in RESERVED:
         raise ValueError(f"operand called {record['name']!r}")
-    dtype, optional = record.get("dtype") or "", bool(record.get("optional"))
-    return Operand(record["name"], kind, shape, dtype, optional, record.get("format") or "", tuple(shapes))
+    dtype, format = record.get("dtype") or "", record.get("format") or ""
+    optional, handed_on = bool(record.get("optional")), bool(record.get("handed_on"))
+    return Operand(record["name"], kind, shape, dtype, optional, format, tuple(shapes), handed_on)
 
 
 def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> None:

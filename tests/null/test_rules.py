@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from wootz import checks, errors
 from wootz.arguments import Call, Reader, Request
+from wootz.formats import Descriptor
 from wootz.signature import Binding, Signature
 
-from gen import emit, plan
+from gen import emit, index, plan
 
 MANIFEST = plan.load(Path(__file__).resolve().parents[2] / "kernels.yaml")
 F16 = np.float16
@@ -113,3 +114,26 @@ def test_no_rows_have_scales_of_their_own() -> None:
     kernel = reader("gemm_fp8", "e4m3", {"y": "bf16"})
     empty, b, one = np.zeros((0, 16), np.uint8), np.zeros((5, 16), np.uint8), np.ones(1, np.float32)
     assert read(kernel, empty, b, np.ones(0, np.float32), one).shape == (0, 5)
+
+
+# ---- an operand that becomes a field of the output
+
+
+def quantizer(format: str) -> Reader:
+    record = emit.kernel_record(MANIFEST.kernels["quantize_activations"])
+    descriptor = Descriptor.parse(index.format_record(MANIFEST.formats[format]))
+    return Reader(Signature.parse(record), Request("quantize_activations", descriptor, "f16", {}), {})
+
+
+def test_a_scale_that_the_format_has_not_is_refused() -> None:
+    x, scale1 = np.zeros((2, 64), F16), np.ones((1, 1), np.float32)
+    wanted = "^scale1 is given; tensors of format mxfp4 have none: leave it out$"
+    with pytest.raises(errors.ArgumentError, match=wanted):
+        read(quantizer("mxfp4"), x, scale1)
+    with pytest.raises(errors.ArgumentError, match=wanted):
+        quantizer("mxfp4").assume({"m": 2, "k": 64, "scale1": True})
+    assert set(read(quantizer("mxfp4"), x).fields) == {"codes", "tiles"}
+    assert read(quantizer("nvfp4"), x, scale1).fields["scale1"] is scale1
+    assert "scale1" in quantizer("nvfp4").assume({"m": 2, "k": 64, "scale1": True})[1]
+    with pytest.raises(errors.ArgumentError, match="scale1 is missing"):
+        read(quantizer("nvfp4"), x)
