@@ -19,7 +19,7 @@ from .formats import quantize as _quantize
 
 if TYPE_CHECKING:
     from .arrays import DeviceArray, to_device
-    from .formats.bank import PackedBank, stack
+    from .formats.bank import stack
     from .formats.packed import PackedTensor, prepack, unpack
     from .formats.tiles import TiledTensor, tile, untile
     from .groups import check_groups, check_indices
@@ -32,7 +32,6 @@ __all__ = [
     "DeviceArray",
     "Kernel",
     "Library",
-    "PackedBank",
     "PackedTensor",
     "QuantizedTensor",
     "TiledTensor",
@@ -55,7 +54,6 @@ _LAZY = {
     "Kernel": "kernel",
     "Library": "library",
     "load": "library",
-    "PackedBank": "formats.bank",
     "stack": "formats.bank",
     "PackedTensor": "formats.packed",
     "prepack": "formats.packed",
