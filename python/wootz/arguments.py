@@ -148,7 +148,7 @@ class Reader:
         check_memory(given, view, dtype, shape)
         common_device({inputs[0][0]: inputs[0][1], given: view})
         for other, operand in inputs:
-            check_overlap(other, operand, given, view, self.signature.alias)
+            check_overlap(other, operand, given, view, other in self.signature.alias)
         return out
 
     def _read_tensor_output(self, call: Call, spec: Operand, shape: tuple[int, ...], out: Any) -> Any:

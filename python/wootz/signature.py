@@ -81,6 +81,16 @@ def _operand(record: Mapping[str, Any], names: frozenset[str]) -> Operand:
     return Operand(record["name"], kind, shape, dtype, optional, format, tuple(shapes), handed_on)
 
 
+def _alias(given: Any, operands: Sequence[Operand]) -> frozenset[str]:
+    """From their names, or whether any may be."""
+    known = frozenset(each.name for each in operands)
+    if given is None or isinstance(given, bool):
+        return known if given else frozenset()
+    if not known.issuperset(given):
+        raise ValueError(f"alias of {given!r}, which are no operands")
+    return frozenset(given)
+
+
 def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> None:
     optional = {each.name for each in operands if each.optional}
     for each in scalars.values():
@@ -91,7 +101,7 @@ def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> 
 @dataclass(frozen=True)
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
-    axis counts all elements. alias: the output may be the very memory of an operand. plain: a call is its
+    axis counts all elements. alias: the operands whose very memory the output may be. plain: a call is its
     operands, all of them, in order."""
 
     name: str
@@ -99,7 +109,7 @@ class Signature:
     output: Operand
     limits: Mapping[str, tuple[int, int]]
     options: tuple[str, ...]
-    alias: bool
+    alias: frozenset[str]
     flat: bool
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     plain: bool = True
@@ -129,7 +139,7 @@ class Signature:
         plain = not scalars and not any(each.optional for each in operands)
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
-            bool(record.get("alias")), bool(record.get("flat")), scalars, plain,
+            _alias(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
         )  # fmt: skip
 
     @property

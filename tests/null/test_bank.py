@@ -85,7 +85,9 @@ def test_what_is_no_list_of_tensors_is_refused_by_name() -> None:
     ):
         PackedTensor(one.format, (2, 16, 256), bank.fields)
     scaled = stack([packed("nvfp4", (16, 256), 0)] * 2)
-    with pytest.raises(ArgumentError, match=r"field scale1: wanted shape \(2, 1, 1\); got \(1, 1\)"):
+    with pytest.raises(
+        ArgumentError, match=r"field scale1: wanted shape \(2, 1, 1\) for 16x256; got \(1, 1\)"
+    ):
         PackedTensor(scaled.format, (2, 16, 256), {**scaled.fields, "scale1": scaled.fields["scale1"][0]})
     for count in (0, True, 1.0):
         with pytest.raises(

@@ -137,3 +137,44 @@ def test_a_scale_that_the_format_has_not_is_refused() -> None:
     assert "scale1" in quantizer("nvfp4").assume({"m": 2, "k": 64, "scale1": True})[1]
     with pytest.raises(errors.ArgumentError, match="scale1 is missing"):
         read(quantizer("nvfp4"), x)
+
+
+# ---- memory that the output may share
+
+
+def test_c_may_be_the_output() -> None:
+    kernel, a, b, c = gemm()
+    assert read(kernel, a, b, c=c, beta=1, out=c) is c
+    bias = np.zeros(4, F16)
+    for name in ("a", "b"):
+        given = {each: np.zeros((8, 8), F16) for each in ("a", "b")}
+        with pytest.raises(
+            errors.ArgumentError, match=f"out shares memory with {name}; the kernel cannot work"
+        ):
+            read(kernel, **given, out=given[name])
+    whole = np.zeros((4, 8), F16)
+    with pytest.raises(errors.ArgumentError, match="out shares a part of c's memory: pass the same array"):
+        read(kernel, a, np.zeros((8, 8), F16), c=whole[:3], out=whole[1:], beta=1)
+    with pytest.raises(errors.ArgumentError, match="out shares memory with bias"):
+        read(kernel, np.zeros((1, 8), F16), b, bias=bias, out=bias.reshape(1, 4))
+
+
+def test_kernels_that_work_in_place_name_their_operands() -> None:
+    found = {name: Signature.parse(emit.kernel_record(k)).alias for name, k in MANIFEST.kernels.items()}
+    in_place = {"binary": {"a", "b"}, "copy": {"x"}, "gemm": {"c"}}
+    assert {name: names for name, names in found.items() if names} == in_place
+
+
+ALL = {"a", "b", "c", "bias"}
+
+
+@pytest.mark.parametrize(("given", "expected"), [(True, ALL), (False, set()), (["c"], {"c"})])
+def test_the_index_may_say_all_or_some(given: Any, expected: set[str]) -> None:
+    record = {**emit.kernel_record(MANIFEST.kernels["gemm"]), "alias": given}
+    assert Signature.parse(record).alias == expected
+
+
+def test_an_alias_that_is_no_operand_is_a_broken_index() -> None:
+    record = {**emit.kernel_record(MANIFEST.kernels["gemm"]), "alias": ["d"]}
+    with pytest.raises(errors.ArtifactError, match=r"alias of \['d'\]"):
+        Signature.parse(record)
