@@ -1,4 +1,4 @@
-"""gemm with its output in the memory of c: the emitted text, with one pointer for both, gives the same bits."""
+"""gemm whose output is the memory of c: the emitted text gives the same bits with one pointer for both."""
 
 from __future__ import annotations
 
