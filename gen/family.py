@@ -187,10 +187,10 @@ Accepts = Callable[[Union[Format, None], str, Target, dict[str, str]], Union[str
 @dataclass(frozen=True)
 class Family:
     """A kernel family. `variants(fmt, dtype, target, options)` yields every entry of one cell's dtype, the
-    first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias: the
-    operands whose very memory the output may be: what a thread overwrites, only it reads, and before. flat:
-    operands of any one shape are taken as n elements in a row. options: the values that each of its options
-    may have. needs: features that a target must have.
+    first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias:
+    whether the output may be the very memory of an operand, or of which ones: what a thread overwrites, only
+    it reads, and before. flat: operands of any one shape are taken as n elements in a row. options: the
+    values that each of its options may have. needs: features that a target must have.
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
     by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
     (absent: f16, bf16 and f32 are accepted).
@@ -200,7 +200,7 @@ class Family:
     output: Operand
     variants: Variants
     limits: dict[str, tuple[int, int]] = field(default_factory=dict)
-    alias: tuple[str, ...] = ()
+    alias: bool | tuple[str, ...] = False
     flat: bool = False
     options: dict[str, tuple[str, ...]] = field(default_factory=dict)
     needs: frozenset[str] = frozenset()
@@ -228,7 +228,7 @@ class Family:
             "operands": [o.record() for o in self.operands],
             "output": output,
             "limits": {name: list(bounds) for name, bounds in sorted(self.limits.items())},
-            "alias": list(self.alias),
+            "alias": list(self.alias) if isinstance(self.alias, tuple) else self.alias,
             "flat": self.flat,
         }
         return {**record, **({"scalars": [s.record() for s in self.scalars]} if self.scalars else {})}

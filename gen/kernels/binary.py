@@ -23,7 +23,7 @@ FAMILY = Family(
     (Operand("a", "array", _VECTOR), Operand("b", "array", _VECTOR)),
     Operand("y", "array", _VECTOR),
     variants,
-    alias=("a", "b"),
+    alias=True,
     flat=True,
     options={"op": ("add", "sub", "mul", "div", "min", "max")},
 )

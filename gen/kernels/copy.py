@@ -15,5 +15,5 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
 
 
 FAMILY = Family(
-    (Operand("x", "array", ("n",)),), Operand("y", "array", ("n",)), variants, alias=("x",), flat=True
+    (Operand("x", "array", ("n",)),), Operand("y", "array", ("n",)), variants, alias=True, flat=True
 )

@@ -81,14 +81,13 @@ def _operand(record: Mapping[str, Any], names: frozenset[str]) -> Operand:
     return Operand(record["name"], kind, shape, dtype, optional, format, tuple(shapes), handed_on)
 
 
-def _alias(given: Any, operands: Sequence[Operand]) -> frozenset[str]:
-    """From their names, or whether any may be."""
-    known = frozenset(each.name for each in operands)
-    if given is None or isinstance(given, bool):
-        return known if given else frozenset()
-    if not known.issuperset(given):
-        raise ValueError(f"alias of {given!r}, which are no operands")
-    return frozenset(given)
+def _aliased(alias: Any, operands: tuple[Operand, ...]) -> frozenset[str]:
+    """Of the index: whether any operand may be written over, or the names of those that may."""
+    every = frozenset(each.name for each in operands)
+    named = frozenset(alias) if isinstance(alias, list) else every if alias else frozenset()
+    if named - every:
+        raise ValueError(f"alias of {sorted(named - every)}")
+    return named
 
 
 def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> None:
@@ -139,7 +138,7 @@ class Signature:
         plain = not scalars and not any(each.optional for each in operands)
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
-            _alias(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
+            _aliased(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
         )  # fmt: skip
 
     @property
