@@ -8,24 +8,18 @@ python benchmarks/gemm.py [--cases bf16,fp8,...] [--shapes 8192x8192x8192,...] [
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import common
 import torch
 import wootz
+from common import Launch
 
-ROUNDS = 9
 ROUND_US = 6000.0
 BLOCK = 128
 FP8 = torch.float8_e4m3fn
-
-Launch = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -106,39 +100,10 @@ CASES: dict[str, Callable[[Any, int, int, int], Case]] = {
 }
 
 
-def _graph(launch: Launch, count: int) -> torch.cuda.CUDAGraph:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(count):
-            launch()
-    return graph
-
-
-def _replay(graph: torch.cuda.CUDAGraph, count: int) -> float:
-    """Microseconds of one launch."""
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    graph.replay()
-    stop.record()
-    stop.synchronize()
-    return start.elapsed_time(stop) * 1e3 / count
-
-
-def measure(case: Case) -> tuple[float, float, float]:
-    """Medians over the rounds: our microseconds, torch's, and torch's over ours."""
-    for launch in (case.ours, case.other):
-        launch()
-    torch.cuda.synchronize()
-    first = _replay(_graph(case.ours, 2), 2)
-    count = max(2, min(200, int(ROUND_US / first)))
-    ours, other = _graph(case.ours, count), _graph(case.other, count)
-    times = [(_replay(ours, count), _replay(other, count)) for _ in range(ROUNDS)][2:]
-    mine, theirs = zip(*times)
-    return (
-        statistics.median(mine),
-        statistics.median(theirs),
-        statistics.median(t / o for o, t in times),
-    )
+def measure(case: Case) -> common.Times:
+    """Ours, and torch's."""
+    count = common.count_for(case.ours, ROUND_US)
+    return common.measure([case.ours] * count, [case.other] * count)
 
 
 def error(case: Case) -> float:
@@ -150,14 +115,10 @@ def error(case: Case) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = common.parser(__doc__)
     parser.add_argument("--cases", default=",".join(CASES))
     shapes = "8192x8192x8192,4096x14336x4096,1024x14336x4096,512x4096x4096,128x14336x4096,64x14336x4096"
     parser.add_argument("--shapes", default=shapes, help="M x N x K, comma separated")
-    parser.add_argument("--artifacts", help="artifact folder (default: the installed one)")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     lib = wootz.load(options.artifacts)
     rows = []
@@ -165,24 +126,19 @@ def main() -> None:
     print(
         f"{'case':>11} {'M x N x K':>17} {'us':>8} {'torch us':>9} {'TFLOP/s':>8} {'x torch':>8} {'error':>9}"
     )
-    for shape in options.shapes.split(","):
-        m, n, k = map(int, shape.split("x"))
+    for shape, (m, n, k) in common.extents(options.shapes):
         for name in options.cases.split(","):
             case = CASES[name](lib, m, n, k)
-            off = error(case)
-            us, torch_us, ratio = measure(case)
+            off, times = error(case), measure(case)
+            (us, torch_us), ratio = times.us, times.ratios[1]
             tflops = 2e-6 * m * n * k / us
             row = {"case": name, "m": m, "n": n, "k": k, "us": us, "torch_us": torch_us, "ratio": ratio}
             rows.append({**row, "tflops": tflops, "error": off})
-            print(f"{name:>11} {shape:>17} {us:8.1f} {torch_us:9.1f} {tflops:8.1f} {ratio:8.3f} {off:9.1e}")
-    if options.json:
-        report = {
-            "device": torch.cuda.get_device_name(0),
-            "date": datetime.date.today().isoformat(),
-            "torch": torch.__version__,
-            "rows": rows,
-        }
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+            print(
+                f"{name:>11} {shape:>17} {us:8.1f} {torch_us:9.1f} {tflops:8.1f} {ratio:8.3f} {off:9.1e}",
+                flush=True,
+            )
+    common.write(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -108,15 +108,17 @@ bool FastPlan::read_slot(const Slot& slot, PyObject* value, bool writes, Reading
 
 bool FastPlan::read_part(const Part& part, PyObject* array, bool writes, Reading& reading) const {
     if (part.same >= 0) return array == reading.seen[static_cast<std::size_t>(part.same)];
-    const FastArray &first = reading.arrays.front(), *before = reading.arrays.data();
+    const FastArray& first = reading.arrays.front();
     FastArray& read = reading.arrays[reading.count];
     if (!read_fast(array, writes, read) || !part.wanted.takes(read)) return false;
     if (read.on_gpu != on_gpu || read.device != device) return false;
     if (on_gpu && read.api != first.api) return false;  // two libraries, two streams
     if (part.wanted.rank < 0 && !same_shape(read, first)) return false;
-    const auto is_apart = [&](const FastArray& other) { return apart(read, other, alias); };
-    if (writes && (read.readonly || !std::all_of(before, before + reading.count, is_apart))) return false;
-    ++reading.count;
+    if (writes && read.readonly) return false;
+    for (std::size_t i = 0; writes && i < reading.count; ++i) {
+        if (!apart(read, reading.arrays[i], reading.alias[i])) return false;
+    }
+    reading.alias[reading.count++] = part.alias;
     reading.addresses[part.array] = read.address;
     reading.seen[part.array] = array;
     return true;

@@ -28,12 +28,13 @@ struct Wanted {
 };
 
 // One array of an operand: the operand itself, or a tensor's field. array: its number among the addresses.
-// same: the number of the array that it has to be; -1: any of its own.
+// same: the number of the array that it has to be; -1: any of its own. alias: the output may be its memory.
 struct Part {
     pybind11::object field;  // null: the operand itself
     std::uint32_t array;
     std::int32_t same;
     Wanted wanted;
+    bool alias;
 };
 
 // An operand, or the output. type: of a tensor, which then has this very format and these extents; null: an
@@ -53,6 +54,7 @@ struct Given {
 // One call while it is read. seen: the arrays' objects, by number; borrowed.
 struct Reading {
     std::array<FastArray, kMaxArrays> arrays;  // as many as `count`
+    std::array<bool, kMaxArrays> alias;        // of each: the output may be its memory
     std::size_t count = 0;
     std::array<std::uintptr_t, kMaxArrays> addresses{};
     std::array<PyObject*, kMaxArrays> seen{};
@@ -62,7 +64,7 @@ class FastPlan {
   public:
     std::shared_ptr<Launcher> launcher;  // null: there is nothing to compute
     bool usable = false;                 // false: it has more operands than are read here
-    bool on_gpu = false, alias = false;
+    bool on_gpu = false;
     std::int32_t device = 0;
     std::size_t arrays = 0;
     std::uint32_t like = 0;      // the number of the array that a new output is made like

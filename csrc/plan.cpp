@@ -177,7 +177,7 @@ Wanted read_wanted(const py::tuple& record) {
 }
 
 // (name, type, format, shape, parts), the middle three None for an array; a part is (field, array, same,
-// (dtype, shape, flat)).
+// (dtype, shape, flat), alias).
 Slot read_slot(const py::tuple& record, std::size_t arrays) {
     const auto given = [](const py::handle& value) {
         return value.is_none() ? py::object() : py::reinterpret_borrow<py::object>(value);
@@ -186,7 +186,7 @@ Slot read_slot(const py::tuple& record, std::size_t arrays) {
     for (const py::handle each : record[4]) {
         const auto part = py::cast<py::tuple>(each);
         slot.parts.push_back({given(part[0]), py::cast<std::uint32_t>(part[1]),
-                              py::cast<std::int32_t>(part[2]), read_wanted(part[3])});
+                              py::cast<std::int32_t>(part[2]), read_wanted(part[3]), py::cast<bool>(part[4])});
         const Part& made = slot.parts.back();
         if (made.array >= arrays || made.same >= static_cast<std::int32_t>(arrays))
             throw Error(ErrorKind::artifact, "a plan has a part of an array that it does not have");
@@ -209,7 +209,6 @@ PyObject* ready_plan(PyObject* self, PyObject* record) {
             plan->launcher = py::cast<std::shared_ptr<Launcher>>(spec["launcher"]);
         plan->on_gpu = py::cast<bool>(spec["on_gpu"]);
         plan->device = py::cast<std::int32_t>(spec["device"]);
-        plan->alias = py::cast<bool>(spec["alias"]);
         plan->arrays = py::cast<std::size_t>(spec["arrays"]);
         plan->like = py::cast<std::uint32_t>(spec["like"]);
         for (const py::handle each : spec["slots"])

@@ -74,11 +74,14 @@ def cell_records(
             for isa, path in built(unit, tools)
         ]
         stub = _stub_record(record, artifacts.get(record.stub) if files else None) if record.stub else None
+        refused = {s: why for _, path in built(unit, tools) for s, why in artifacts[path].left_out.items()}
         for cell in unit.jobs:
             chosen = dict(cell.options)
             mine = [e for e in record.entries if e["dtype"] == cell.dtype and e["options"] == chosen]
             if not mine:
                 raise BuildError(f"{cell.key}: its source {record.source} has no entry for it")
+            entries = [e["entry"] for e in mine]
+            left_out = {e["symbol"]: refused[e["symbol"]] for e in entries if e["symbol"] in refused}
             types = mine[0].get("types")
             yield {
                 "key": cell.key,
@@ -95,7 +98,8 @@ def cell_records(
                 "source_sha256": record.sha256,
                 "source_kind": record.kind,
                 "evidence": index.evidence_of(cell.key, record.sha256, bool(files), evidence),
-                "entries": [e["entry"] for e in mine],
+                "entries": [e for e in entries if e["symbol"] not in left_out],
+                **({"left_out": left_out} if left_out else {}),
             }
 
 
@@ -133,6 +137,7 @@ def build(options: Options, output: Output) -> Summary:
         tools = _complete(tools, pairs, options, output)
         compiled = compile_all(options, pairs, tools, keep, output)
         summary.failures = compiled.failures
+        summary.left_out = {p: a.left_out for p, a in sorted(compiled.artifacts.items()) if a.left_out}
         _count(summary, pairs, compiled, tools, runner.seconds(options.out))
         if not summary.failures:
             _finish(options, pairs, tools, compiled, options.inputs(files), summary)

@@ -105,6 +105,9 @@ def _work(args: argparse.Namespace, run: Callable[[Any, Any], Any], verb: str) -
         print(json.dumps(summary.to_json()))
     else:
         report.table(summary)
+    for artifact, variants in summary.left_out.items():
+        for symbol, reason in variants.items():
+            print(f"wootz: {artifact}: {symbol} is left out: {reason}", file=sys.stderr)
     for unit, problem in sorted(summary.failures.items()):
         print(f"wootz: {unit}: {problem}", file=sys.stderr)
     if summary.failures:
@@ -271,6 +274,11 @@ def _run(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status."""
+    if sys.stderr is None:  # closed: what is said there goes nowhere
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for good)
+    if sys.stdout is None:
+        print("wootz: standard output is closed: redirect it to a file, or to /dev/null", file=sys.stderr)
+        return FAILED
     signal.signal(signal.SIGTERM, _on_terminate)
     try:
         status = _run(list(sys.argv[1:] if argv is None else argv))

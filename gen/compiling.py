@@ -73,13 +73,13 @@ def _audit_new(
     with ThreadPoolExecutor(options.jobs) as pool:  # most of the time is that of disassemblers
         for stubs in (False, True):  # a stub is compared with its cubin
             new = [item for item in wanted if item.is_stub == stubs and _is_new(out, item, known)]
-            for item, wrong in zip(new, pool.map(lambda item: _problem(out, item, tools), new)):
-                if wrong:
+            for item, found in zip(new, pool.map(lambda item: _judge(out, item, tools), new)):
+                if found.problem:
                     known.pop(item.path, None)
                     provenance.remove(out / item.path)
-                    problems.setdefault(item.unit.key, f"{item.path}: {wrong}")
+                    problems.setdefault(item.unit.key, f"{item.path}: {found.problem}")
                 else:
-                    known[item.path] = _audited(out / item.path, item)
+                    known[item.path] = _audited(out / item.path, item, found.left_out)
     return problems
 
 
@@ -94,21 +94,21 @@ def _is_new(out: Path, item: Wanted, known: Known) -> bool:
     return True
 
 
-def _audited(path: Path, item: Wanted) -> ArtifactRecord:
+def _audited(path: Path, item: Wanted, left_out: dict[str, str]) -> ArtifactRecord:
     size, time = state.stat_of(path) or (0, 0)
-    return ArtifactRecord(size, time, index.sha256(path.read_bytes()), item.source_sha256)
+    return ArtifactRecord(size, time, index.sha256(path.read_bytes()), item.source_sha256, left_out)
 
 
-def _problem(out: Path, item: Wanted, tools: toolchain.Toolchain) -> str | None:
-    """What is wrong with a new artifact."""
+def _judge(out: Path, item: Wanted, tools: toolchain.Toolchain) -> gate.Verdict:
+    """What is wrong with a new artifact, and with entries of it."""
     record, target, path = item.record, item.unit.target, out / item.path
-    entries = [e["entry"] for e in record.entries]
     if item.is_stub:
         (cubin,) = record.artifacts
-        return audit.stub_problem(path, out / cubin, target, entries, record.sha256)
+        entries = [e["entry"] for e in record.entries]
+        return gate.Verdict(audit.stub_problem(path, out / cubin, target, entries, record.sha256))
     if wrong := audit.problem(path, target, record.symbols):
-        return wrong
-    return gate.problem(path, entries, tools.disassembler) if tools.disassembler else None
+        return gate.Verdict(wrong)
+    return gate.judge(path, record.entries, tools.disassembler) if tools.disassembler else gate.Verdict()
 
 
 def compile_all(

@@ -87,6 +87,7 @@ def _add_evidence(fact: dict[str, Any], folder: Path | None) -> None:
         known = cells.get(cell["key"])
         if known and known["source_sha256"] == fact["source_sha256"]:
             cell["evidence"] = known["evidence"]
+            cell["left_out"] = known.get("left_out", {})
 
 
 def as_text(fact: Mapping[str, Any]) -> str:
@@ -102,6 +103,7 @@ def as_text(fact: Mapping[str, Any]) -> str:
             f"  {cell['key']}  {cell['state']}  "
             f"{cell['reason'] or ', '.join(cell['evidence']) or 'not built here'}"
         )
+        lines += [f"    without {symbol}: {why}" for symbol, why in cell.get("left_out", {}).items()]
     lines += ["", "entries"]
     for entry in fact["entries"]:
         when = " and ".join(map(formula, entry["when"])) or "always"

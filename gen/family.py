@@ -29,7 +29,8 @@ class Operand:
     """kind: "array"; "quantised" (natural layout); "packed" (units in the order of a matrix instruction);
     "tiled" (codes, and scales in the tiles that hardware reads). dtype "" is the cell's. An optional operand
     that is not given is a null pointer. format: the option that names its element, where that is not of the
-    cell's format."""
+    cell's format. shapes: all that it may have, where names of `shape` are its own and any extent is not
+    right. handed_on: it becomes the output's field of its name; formats without that field do not take it."""
 
     name: str
     kind: str
@@ -37,10 +38,13 @@ class Operand:
     dtype: str = ""
     optional: bool = False
     format: str = ""
+    shapes: tuple[tuple[Axis, ...], ...] = ()
+    handed_on: bool = False
 
     def record(self) -> dict[str, Any]:
         """For the index."""
-        given = {"dtype": self.dtype, "optional": self.optional, "format": self.format}
+        given: dict[str, Any] = {"dtype": self.dtype, "optional": self.optional, "format": self.format}
+        given |= {"shapes": [list(shape) for shape in self.shapes], "handed_on": self.handed_on}
         return {
             "name": self.name,
             "kind": self.kind,
@@ -51,12 +55,14 @@ class Operand:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number that a call may give by name. type: f32 or u32; choices: words that stand for 0, 1, ..."""
+    """A number that a call may give by name. type: f32 or u32; choices: words that stand for 0, 1, ...
+    needs: the optional operand without which it may not be given, unless as 0."""
 
     name: str
     type: str
     default: float = 0
     choices: tuple[str, ...] = ()
+    needs: str = ""
 
     def record(self) -> dict[str, Any]:
         """For the index."""
@@ -65,6 +71,7 @@ class Scalar:
             "type": self.type,
             "default": self.default,
             "choices": list(self.choices),
+            **({"needs": self.needs} if self.needs else {}),
         }
 
 
@@ -181,8 +188,9 @@ Accepts = Callable[[Union[Format, None], str, Target, dict[str, str]], Union[str
 class Family:
     """A kernel family. `variants(fmt, dtype, target, options)` yields every entry of one cell's dtype, the
     first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias:
-    whether the output may be an input. flat: operands of any one shape are taken as n elements in a row.
-    options: the values that each of its options may have. needs: features that a target must have.
+    whether the output may be the very memory of an operand, or of which ones: what a thread overwrites, only
+    it reads, and before. flat: operands of any one shape are taken as n elements in a row. options: the
+    values that each of its options may have. needs: features that a target must have.
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
     by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
     (absent: f16, bf16 and f32 are accepted).
@@ -192,7 +200,7 @@ class Family:
     output: Operand
     variants: Variants
     limits: dict[str, tuple[int, int]] = field(default_factory=dict)
-    alias: bool = False
+    alias: bool | tuple[str, ...] = False
     flat: bool = False
     options: dict[str, tuple[str, ...]] = field(default_factory=dict)
     needs: frozenset[str] = frozenset()
@@ -220,7 +228,7 @@ class Family:
             "operands": [o.record() for o in self.operands],
             "output": output,
             "limits": {name: list(bounds) for name, bounds in sorted(self.limits.items())},
-            "alias": self.alias,
+            "alias": list(self.alias) if isinstance(self.alias, tuple) else self.alias,
             "flat": self.flat,
         }
         return {**record, **({"scalars": [s.record() for s in self.scalars]} if self.scalars else {})}

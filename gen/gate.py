@@ -2,17 +2,19 @@
 nor that its kernels keep their data in registers.
 
 An entry names rows of a table, joined by "+"; each row's pattern has to be among the entry's instructions. No
-gated entry may have a stack frame, which is where spills go, but one that declares how large and why.
+gated entry may have a stack frame, which is where spills go, but one that declares how large and why: any
+other is left out of the index, where the cell has another variant for what it does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import elf
+from . import elf, spare
 from .tool import Tool, run_tool
 
 GATES = {
@@ -54,25 +56,38 @@ def rows(gate: str) -> tuple[str, ...]:
     return names
 
 
-def problem(path: Path, entries: Iterable[Mapping[str, Any]], disassembler: Tool) -> str | None:
-    """What is wrong with the gated entries of a cubin: None, or a phrase that follows its name."""
-    gated = [entry for entry in entries if entry.get("gate")]
+@dataclass(frozen=True)
+class Verdict:
+    """What is wrong with a cubin: None, or a phrase that follows its name. left_out: the reasons why entries
+    may not be used, by symbol."""
+
+    problem: str | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def judge(path: Path, records: Sequence[spare.Record], disassembler: Tool) -> Verdict:
+    """Look at the gated entries of a cubin. records: the unit's, of all its cells."""
+    gated = [record["entry"] for record in records if record["entry"].get("gate")]
     if not gated:
-        return None
+        return Verdict()
     data = path.read_bytes()
     for text in REFUSED:
         if text in data:
-            return f"holds the text {text.decode()!r}: built for an architecture without its instructions"
+            return Verdict(
+                f"holds the text {text.decode()!r}: built for an architecture without its instructions"
+            )
     try:
-        wrong = _frame(elf.frames(elf.parse(data)), gated)
+        left_out = _frames(elf.frames(elf.parse(data)), gated)
     except elf.FileError as error:
-        return str(error)
-    if wrong:
-        return wrong
+        return Verdict(str(error))
+    if left_out and (why := spare.problem(records, left_out)):
+        return Verdict(f"has {'; '.join(f'{symbol}: {text}' for symbol, text in left_out.items())}; {why}")
     code, listing = run_tool([*disassembler.command, "-sass", str(path)])
     if code:
-        return f"cannot be disassembled ({disassembler.command[0]}: status {code}): {listing.strip()[:200]}"
-    return _instructions(functions(listing), gated)
+        name = disassembler.command[0]
+        return Verdict(f"cannot be disassembled ({name}: status {code}): {listing.strip()[:200]}")
+    kept = [entry for entry in gated if entry["symbol"] not in left_out]
+    return Verdict(_instructions(functions(listing), kept), left_out)
 
 
 def functions(listing: str) -> dict[str, str]:
@@ -81,15 +96,17 @@ def functions(listing: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2]))
 
 
-def _frame(frames: Mapping[str, int], gated: Sequence[Mapping[str, Any]]) -> str | None:
-    wrong = []
+def _frames(frames: Mapping[str, int], gated: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The entries that have a larger stack frame than they declare. FileError where a cubin does not tell."""
+    found = {}
     for entry in gated:
         symbol, allowed = entry["symbol"], entry.get("spills", {}).get("bytes", 0)
         if symbol not in frames:
-            return f"says nothing about the stack frame of {symbol}"
+            raise elf.FileError(f"says nothing about the stack frame of {symbol}")
         if frames[symbol] > allowed:
-            wrong.append(f"{symbol} {frames[symbol]} ({allowed} declared)")
-    return f"has stack frames (spills, or arrays), in bytes a thread: {', '.join(wrong)}" if wrong else None
+            size = f"a stack frame of {frames[symbol]} bytes a thread (spills, or arrays)"
+            found[symbol] = f"{size}, {allowed} declared"
+    return found
 
 
 def _instructions(code: Mapping[str, str], gated: Sequence[Mapping[str, Any]]) -> str | None:

@@ -16,6 +16,7 @@ from .axes import AxesError, Format
 from .document import Node, read
 from .grammar import errors_in, format_of
 from .problems import ManifestError, Path, Problem, near, path_text, show
+from .reach import Reach, Refusal
 from .schema import Checker
 from .target import BACKENDS, Target
 from .words import collisions, name_problem
@@ -90,9 +91,13 @@ class Declared:
     options: dict[str, tuple[str, ...]]
 
 
-def load(path: str | FilePath, known_kernels: Mapping[str, Declared] | None = None) -> Manifest:
+def load(
+    path: str | FilePath,
+    known_kernels: Mapping[str, Declared] | None = None,
+    refusal: Refusal | None = None,
+) -> Manifest:
     """Read and check a manifest. With `known_kernels`, a kernel of another name, and one that asks for what
-    its file does not declare, is a problem.
+    its file does not declare, is a problem; with `refusal`, names that no cell comes of.
 
     Raises ManifestError, with every problem found.
     """
@@ -102,6 +107,8 @@ def load(path: str | FilePath, known_kernels: Mapping[str, Declared] | None = No
         raise ManifestError(problems)
     reader = _Reader(str(path), root, problems)
     manifest = reader.manifest(known_kernels or {})
+    if manifest is not None and refusal is not None and not problems:
+        reader.reach(manifest, refusal)
     if manifest is None or problems:
         raise ManifestError(problems)
     return manifest
@@ -267,6 +274,16 @@ class _Reader:
             self.problem(path, f"{kernel.name} takes a quantised operand: give formats, all or a list")
         if kernel.formats and not known.quantised:
             self.problem((*path, "formats"), f"{kernel.name} takes no quantised operand: leave formats out")
+
+    def reach(self, manifest: Manifest, refusal: Refusal) -> None:
+        """What is asked for and no cell comes of."""
+        reach = Reach(manifest.targets, manifest.formats, manifest.skips, refusal, NO_FORMAT)
+        for target in manifest.targets.values():
+            for path, message in reach.unmet(target, manifest.kernels):
+                self.problem(("targets", target.name, *path), message)
+        for kernel in manifest.kernels.values():
+            for path, message in reach.unreached(kernel):
+                self.problem(("kernels", kernel.name, *path), message)
 
     def profile(self, name: str, body: dict[str, Any]) -> Profile:
         path: Path = ("profiles", name)

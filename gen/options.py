@@ -60,14 +60,17 @@ class Row:
 
 @dataclass
 class Summary:
-    """What a build did. `failures`: unit key -> what went wrong."""
+    """What a build did. `failures`: unit key -> what went wrong; `left_out`: artifact -> symbol -> why the
+    index does not have that variant."""
 
     rows: list[Row] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """For --json and for the stamp."""
-        return {"rows": [asdict(row) for row in self.rows], "failures": self.failures}
+        rows = [asdict(row) for row in self.rows]
+        return {"rows": rows, "failures": self.failures, "left_out": self.left_out}
 
     @staticmethod
     def unchanged(saved: Mapping[str, Any]) -> Summary:
@@ -75,4 +78,4 @@ class Summary:
         rows = [Row(**row) for row in saved["rows"]]
         for row in rows:
             row.current, row.compiled, row.seconds = row.current + row.compiled, 0, 0.0
-        return Summary(rows)
+        return Summary(rows, left_out=saved["left_out"])

@@ -21,6 +21,7 @@ from . import manifest as reader
 from .axes import Format
 from .manifest import NATIVE, KernelSpec, Manifest, Profile, Skip
 from .problems import near
+from .reach import meets
 from .target import Target
 
 JOB, SKIP, REFUSED = "job", "skip", "refused"
@@ -29,7 +30,8 @@ JOB, SKIP, REFUSED = "job", "skip", "refused"
 
 def load(path: Path) -> Manifest:
     """A manifest, checked against the kernels that this generator has. Raises ManifestError."""
-    return reader.load(path, known_kernels={name: _declared(name) for name in family.known()})
+    declared = {name: _declared(name) for name in family.known()}
+    return reader.load(path, known_kernels=declared, refusal=emit.refusal)
 
 
 def _declared(kernel: str) -> reader.Declared:
@@ -259,12 +261,6 @@ def _matches(pattern: str, value: str) -> bool:
     return pattern == "*" or fnmatchcase(value, pattern)
 
 
-def _in_plan(kernel: KernelSpec, target: Target) -> bool:
-    """Whether a kernel and a target list each other, or do not say."""
-    here = kernel.targets == "all" or target.name in kernel.targets
-    return here and (target.kernels == "all" or kernel.name in target.kernels)
-
-
 def _cells(
     kernel: KernelSpec, fmt: Format | None, target: Target, skips: Sequence[Skip], options: _Options
 ) -> Iterator[Cell]:
@@ -290,7 +286,7 @@ def _options(kernel: KernelSpec) -> _Options:
 def units(manifest: Manifest, selection: Selection) -> Iterator[Unit]:
     """Every unit of the plan, one at a time: kernels, then formats, then targets, in the manifest's order."""
     for kernel in (manifest.kernels[n] for n in selection.kernels):
-        targets = [manifest.targets[n] for n in selection.targets if _in_plan(kernel, manifest.targets[n])]
+        targets = [manifest.targets[n] for n in selection.targets if meets(kernel, manifest.targets[n])]
         options = _options(kernel)
         near = [s for s in manifest.skips if _matches(s.kernel, kernel.name)]
         skips = {t.name: [s for s in near if _matches(s.target, t.name)] for t in targets}

@@ -75,12 +75,14 @@ class UnitRecord:
 
 @dataclass(frozen=True)
 class ArtifactRecord:
-    """One audited artifact, and the source it was compiled from."""
+    """One audited artifact, and the source it was compiled from. left_out: why entries of it may not be used,
+    by symbol."""
 
     size: int
     time: int
     sha256: str
     source_sha256: str
+    left_out: dict[str, str] = field(default_factory=dict, hash=False)
 
 
 def _load(path: Path) -> Any:
@@ -119,7 +121,7 @@ def load_artifacts(out: Path) -> dict[str, ArtifactRecord]:
 
 def save_artifacts(out: Path, records: Mapping[str, ArtifactRecord]) -> None:
     """Replace the list."""
-    rows = {path: [r.size, r.time, r.sha256, r.source_sha256] for path, r in sorted(records.items())}
+    rows = {path: list(vars(record).values()) for path, record in sorted(records.items())}
     provenance.write(out / ARTIFACTS, json.dumps(rows))
 
 

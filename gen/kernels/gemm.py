@@ -1,7 +1,10 @@
 """gemm: y[m, n] = activation(alpha * a[m, k] b[n, k]^T + beta * c[m, n] + bias[n]); c and bias optional.
 
 f16 and bf16 with f32 sums; the output, and c, are of the same type or (option `out`) f32. i8 with i32 sums
-gives them as they are: no c, no bias, no scalars."""
+gives them as they are: no c, no bias, no scalars.
+
+y may be c: a thread of gemm_mma.cuh reads the elements of c that it writes, all before the first; CUTLASS 3.x
+loads the part of c under a part of a tile before it stores that part, and no other block's."""
 
 from __future__ import annotations
 
@@ -178,11 +181,12 @@ FAMILY = Family(
     Operand("y", "array", ("m", "n")),
     variants,
     limits={"m": (0, 2**31 - 1), "k": (0, warp_gemm.MOST_COLUMNS)},
+    alias=("c",),
     options={"out": OUTPUTS},
     needs=frozenset({"mma", "cp_async"}),
     scalars=(
         Scalar("alpha", "f32", 1),
-        Scalar("beta", "f32", 0),
+        Scalar("beta", "f32", 0, needs="c"),
         Scalar("activation", "u32", 0, ACTIVATIONS),
     ),
     types=types,

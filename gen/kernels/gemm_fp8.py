@@ -8,18 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..axes import Format
-from ..family import Family, Formula, Instance, Operand
+from ..family import Axis, Family, Formula, Instance, Operand
 from ..lower import cutlass, warp_gemm
 from ..lower.warp_gemm import Parameter, Tile
 from ..target import Target
 from . import _fp8
 from ._fp8 import OUTPUTS, accepts, aligned_output, configurations, gate, types
-
-_WHEN: tuple[Formula, ...] = (
-    ["or", ["eq", "rows_a", 1], ["eq", "rows_a", "m"]],
-    ["or", ["eq", "rows_b", 1], ["eq", "rows_b", "n"]],
-)
-"""How many scales there may be."""
 
 
 def parameters(out: str) -> tuple[Parameter, ...]:
@@ -47,24 +41,29 @@ def warp_level(
     """A variant on warp-level matrix instructions."""
     epilogue = f"OuterEpilogue<{warp_gemm.VALUES[out]}>{{scale_a, scale_b, y, n, rows_a, rows_b}}"
     text = warp_gemm.entry(tile, dtype, parameters(out), epilogue, narrow=narrow)
-    return warp_gemm.instance(suffix, tile, dtype, text, parameters(out), (*_WHEN, *when), options)
+    return warp_gemm.instance(suffix, tile, dtype, text, parameters(out), when, options)
 
 
 def collectives(dtype: str, out: str, target: Target, options: dict[str, str]) -> Iterator[Instance]:
     """The variants of CUTLASS 3.x."""
-    when = (*_WHEN, warp_gemm.aligned("k", dtype), aligned_output(out))
+    when = (warp_gemm.aligned("k", dtype), aligned_output(out))
     for suffix, config, more in configurations(dtype, out, target):
         made = cutlass.Instantiation(config, ("gemm_fp8.cuh",), "OuterHost")
         args = tuple(p.arg for p in parameters(out))
         yield cutlass.instance(suffix, made, args, (*when, *more), options, gate(target))
 
 
+def scales(name: str, rows: str, of: Axis) -> Operand:
+    """One of the whole tensor, or one of each row."""
+    return Operand(name, "array", (rows,), dtype="f32", shapes=((1,), (of,)))
+
+
 FAMILY = Family(
     (
         Operand("a", "array", ("m", "k")),
         Operand("b", "array", ("n", "k")),
-        Operand("scale_a", "array", ("rows_a",), dtype="f32"),
-        Operand("scale_b", "array", ("rows_b",), dtype="f32"),
+        scales("scale_a", "rows_a", "m"),
+        scales("scale_b", "rows_b", "n"),
     ),
     Operand("y", "array", ("m", "n")),
     variants,

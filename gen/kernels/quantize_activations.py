@@ -260,7 +260,10 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
 
 
 FAMILY = Family(
-    (Operand("x", "array", ("m", "k")), Operand("scale1", "array", (1, 1), "f32", optional=True)),
+    (
+        Operand("x", "array", ("m", "k")),
+        Operand("scale1", "array", (1, 1), "f32", optional=True, handed_on=True),
+    ),
     Operand("y", "tiled", ("m", "k")),
     variants,
     accepts=accepts,

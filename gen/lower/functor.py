@@ -6,17 +6,16 @@ product: how codes become numbers is in `pairs`, here is what they need of scale
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
-from ..axes import Element, Format, Zero, f32_bits
-from ..fragment import PERIOD, STEP, Fragment, Side, fragment
+from ..axes import Element, Format, f32_bits
+from ..fragment import PERIOD, STEP, Side
 from ..layout import SCALE_FIELDS
 from ..target import Target
-from .pairs import KINDS, Kind, Plan, Question, code_pieces, gather, integer_of, magic, plan, table_text
+from .pairs import KINDS, Plan, code_pieces, gather, integer_of, magic, table_text
+from .weights import Weights
 
 __all__ = ["KINDS", "Weights", "functor"]
 
@@ -52,105 +51,9 @@ def _f32_table(name: str, element: Element) -> str:
     return table_text(name, "uint32_t", [f"0x{f32_bits(v):08x}" for v in element.values()])
 
 
-@dataclass(frozen=True)
-class Weights:
-    """Everything about one functor that its text depends on."""
+class _Text(Weights):
+    """The text of one functor."""
 
-    fmt: Format
-    kind: Kind
-    target: Target
-    name: str
-
-    @property
-    def layout(self) -> Fragment:
-        """The packed layout."""
-        return fragment(self.fmt)
-
-    @property
-    def question(self) -> Question:
-        """What the ways to decode are asked."""
-        return Question(self.fmt.element, self.layout.positions, self.kind, self.target, self.name)
-
-    @cached_property
-    def plan(self) -> Plan:
-        """How codes become numbers."""
-        return plan(self.question)
-
-    @property
-    def code_zero(self) -> Zero | None:
-        """The zero point that is subtracted from a code's value."""
-        zero = self.fmt.zero
-        return zero if zero is not None and zero.domain == "code" else None
-
-    @property
-    def value_zero(self) -> bool:
-        """Whether the zero point is added after scaling."""
-        return self.fmt.zero is not None and self.fmt.zero.domain == "value"
-
-    @cached_property
-    def zeros(self) -> list[float] | None:
-        """All values of a narrow zero point in the code domain."""
-        zero = self.code_zero
-        if zero is None or zero.element.kind == "wide":
-            return None
-        return [z + (zero.stored == "minus_one") for z in zero.element.values() if math.isfinite(z)]
-
-    @property
-    def zero_fits(self) -> bool:
-        """Whether the type has every zero point."""
-        zero = self.code_zero
-        if zero is None:
-            return True
-        if self.zeros is None:
-            return zero.element.type == self.kind.name and zero.stored == "value"
-        return all(map(self.kind.holds, self.zeros))
-
-    @property
-    def in_type(self) -> bool:
-        """Whether the zero point is subtracted in the type, with one rounding."""
-        return self.zero_fits and self.plan.exact and self.plan.exponent == 0
-
-    @cached_property
-    def fused(self) -> int | None:
-        """What makes the bits of 2^mantissa + offset + zero point of a zero point's bits, by addition: then
-        they take the place of the power that integers are decoded with. None where that is not possible."""
-        zero, element = self.code_zero, self.fmt.element
-        if zero is None or element.kind != "int" or zero.element.kind != "int" or self.zeros is None:
-            return None
-        power, (_, offset) = 1 << self.kind.mantissa, integer_of(element)
-        if element.bits > self.kind.mantissa:
-            return None
-        if min(self.zeros) + offset < 0 or max(self.zeros) + offset > power:
-            return None
-        return self.kind.magic + offset - integer_of(zero.element)[1] + (zero.stored == "minus_one")
-
-    @cached_property
-    def exact(self) -> bool:
-        """Whether `decode` gives the very numbers, zero points subtracted."""
-        if not self.plan.exact or self.code_zero is None:
-            return self.plan.exact
-        if self.zeros is None:
-            return False
-        values = {v for v in self.fmt.element.values() if math.isfinite(v)}
-        steps = {v - z for v in values for z in set(self.zeros)}
-        return all(self.kind.holds(math.ldexp(d, -self.plan.exponent)) for d in steps)
-
-    @property
-    def out_of_range(self) -> bool:
-        """Whether a value less its zero point may be past the type's range."""
-        if self.code_zero is None or self.kind.exponent == 8:
-            return False
-        if self.zeros is None:
-            return self.code_zero.element.type != self.kind.name
-        return max(map(abs, self.zeros)) >= 2.0 ** (self.kind.bias - 1)
-
-    @property
-    def fold_only(self) -> bool:
-        """Whether only `decode_folded` serves; see `functor`."""
-        rounded = not self.plan.exact and self.fmt.element.kind != "codebook"
-        return self.layout.run < STEP or self.value_zero or rounded or self.out_of_range
-
-    # -- text -----------------------------------------------------------------------------------------------
     def tables(self) -> Iterator[str]:
         """Declarations in memory: numbers of the type, and f32 numbers of codebooks."""
         yield from self.plan.tables
@@ -464,7 +367,7 @@ def functor(fmt: Format, activations: str, target: Target, name: str = "Weight")
     decode_folded<Step>(words, sides, tensor, lane, a): weights, scaled and with zero points, computed in f32
     as every backend computes them and rounded once to the type; codebooks are not rounded before.
     """
-    w = Weights(fmt, KINDS[activations], target, name)
+    w = _Text(fmt, KINDS[activations], target, name)
     made = w.plan
     lines = [*w.constants(), f"using Type = fragment::{w.kind.struct};", "using Pair = uint32_t;"]
     lines += [*w.steps("values", made), *w.levels(), *w.zero(), *w.codes(), *w.decode(), *w.folded()]

@@ -20,7 +20,7 @@ from .formats import quantize as _quantize
 if TYPE_CHECKING:
     from . import jit, profiling
     from .arrays import DeviceArray, to_device
-    from .formats.bank import PackedBank, stack
+    from .formats.bank import stack
     from .formats.packed import PackedTensor, prepack, unpack
     from .formats.tiles import TiledTensor, tile, untile
     from .groups import check_groups, check_indices
@@ -34,7 +34,6 @@ __all__ = [
     "DeviceArray",
     "Kernel",
     "Library",
-    "PackedBank",
     "PackedTensor",
     "Plan",
     "QuantizedTensor",
@@ -61,7 +60,6 @@ _LAZY = {
     "Library": "library",
     "load": "library",
     "Plan": "plan",
-    "PackedBank": "formats.bank",
     "stack": "formats.bank",
     "PackedTensor": "formats.packed",
     "prepack": "formats.packed",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -185,7 +185,7 @@ class Reader:
         check_memory(given, view, dtype, shape)
         common_device({inputs[0][0]: inputs[0][1], given: view})
         for other, operand in inputs:
-            check_overlap(other, operand, given, view, self.signature.alias)
+            check_overlap(other, operand, given, view, other in self.signature.alias)
         return out
 
     def _read_tensor_output(self, call: Call, spec: Operand, shape: tuple[int, ...], out: Any) -> Any:
@@ -196,8 +196,9 @@ class Reader:
             check_layout("out", spec.kind, out, format.name, self.signature.name)
             if out.format != format:
                 raise FormatError(_format_mismatch("out", out.format, format))
-        made, fields = made_fields(spec.kind), {}
-        for part, dtype, extents in field_shapes(spec.kind, format, shape):
+        made, fields, parts = made_fields(spec.kind), {}, field_shapes(spec.kind, format, shape)
+        self._check_handed_on(call.objects, [part for part, _, _ in parts])
+        for part, dtype, extents in parts:
             if part in made:
                 memory = None if out is None else out.fields[part]
                 fields[part] = self._place(call, f"{spec.name}.{part}", f"out.{part}", memory, dtype, extents)
@@ -206,6 +207,15 @@ class Reader:
                 if out is not None:
                     _take_over(f"out.{part}", out.fields[part], fields[part], extents)
         return make(spec.kind, format, shape, fields) if out is None else out
+
+    def _check_handed_on(self, given: Collection[str], parts: Collection[str]) -> None:
+        """Raises ArgumentError for an operand that would become a field which the output has not."""
+        format = self._request.format
+        for each in self.signature.operands:
+            if format and each.handed_on and each.name in given and each.name not in parts:
+                raise ArgumentError(
+                    f"{each.name} is given; tensors of format {format.name} have none: leave it out"
+                )
 
     def _like(self, call: Call) -> str:
         """The array that new ones are made like: the first array operand, or the first field."""
@@ -260,6 +270,10 @@ class Reader:
         formats = {
             each.name: sizes.get(each.name) or self._request.format for each in given if each.quantised
         }
+        names = self.array_names()
+        self._check_handed_on(
+            [each.name for each in given], [name.rpartition(".")[2] for name in names if "." in name]
+        )
         problem = Problem({**binding.values, **scalars}, scalars, binding, tuple(given), formats, {})
         for each in (*given, signature.output):
             problem.arrays.update(self._wanted(each, binding.shape_of(each), formats.get(each.name)))

@@ -101,9 +101,9 @@ def field_shapes(kind: str, format: Descriptor, shape: tuple[int, ...]) -> Field
         raise ArtifactError(f"a {_NAMES[kind]} tensor of shape {list(shape)}: {error}") from error
 
 
-def tensor_class(kind: str, rank: int) -> type:
-    """The class of a kind's tensors; of three extents, a bank's."""
-    module, name = _TENSORS.get((kind, rank)) or _MODULES[kind]
+def tensor_class(kind: str) -> type:
+    """The class of a kind's tensors."""
+    module, name = _MODULES[kind]
     found: type = getattr(importlib.import_module(module, __package__), name)
     return found
 
@@ -115,11 +115,9 @@ def made_fields(kind: str) -> tuple[str, ...]:
 
 def make(kind: str, format: Descriptor, shape: tuple[int, ...], fields: dict[str, Any]) -> Any:
     """A tensor of the kind. Raises what its class raises."""
-    module, name = _MODULES[kind]
-    return getattr(importlib.import_module(module, __package__), name)(format, shape, fields)
+    return tensor_class(kind)(format, shape, fields)
 
 
-_TENSORS = {("packed", 3): (".formats.bank", "PackedBank")}
 _MADE: dict[str, tuple[str, ...]] = {"array": (), "packed": ("units",), "tiled": ("codes", "tiles")}
 _MODULES = {
     "quantised": (".formats", "QuantizedTensor"),

@@ -59,7 +59,7 @@ def check_workspace(view: View, wanted: int, device: str) -> None:
 
 
 def check_overlap(name: str, view: View, out_name: str, out: View, alias: bool) -> None:
-    """Raises ArgumentError when output and operand overlap: `alias` kernels take the very same memory."""
+    """Raises ArgumentError when output and operand overlap: with `alias`, the very same memory is right."""
     if out.address >= view.address + view.bytes or view.address >= out.address + out.bytes:
         return
     same = out.address == view.address and out.bytes == view.bytes

@@ -131,7 +131,7 @@ class Plan(_core.PlanCall):
 
     def _spell(self) -> dict[str, Any]:
         """What the fast way has to know; see csrc/plan.cpp."""
-        signature, device = self.signature, self._program.device
+        device = self._program.device
         given = self._problem.operands
         names = [each.name for each in given]
         arrays_ = [each.name for each in given if each.kind == "array"]
@@ -140,19 +140,19 @@ class Plan(_core.PlanCall):
             "launcher": self._launcher,
             "on_gpu": device.kind == "cuda",
             "device": device.index if device.kind == "cuda" else 0,
-            "alias": signature.alias,
             "arrays": len(self._program.arrays),
             "like": self._place(like),
             "slots": [self._slot(each) for each in given],
-            "positions": [names.index(name) if name in names else -1 for name in signature.order],
-            "out": self._slot(signature.output),
+            "positions": [names.index(name) if name in names else -1 for name in self.signature.order],
+            "out": self._slot(self.signature.output),
         }
 
     def _slot(self, spec: Operand) -> tuple[Any, ...]:
         """An operand, or the output: its name, its class, format and extents, and its arrays."""
         wanted = self._problem.arrays
         if spec.kind == "array":
-            part = None, self._place(spec.name), -1, _spell_array(wanted[spec.name], self.signature.flat)
+            spelt = _spell_array(wanted[spec.name], self.signature.flat)
+            part = None, self._place(spec.name), -1, spelt, spec.name in self.signature.alias
             return spec.name, None, None, None, (part,)
         format = self._problem.formats.get(spec.name) or self._kernel._request.format
         assert format is not None, "kernels with tensors have a format: Library.kernel sees to it"
@@ -161,8 +161,8 @@ class Plan(_core.PlanCall):
         for field, dtype, extents in field_shapes(spec.kind, format, shape):
             name = f"{spec.name}.{field}"
             same = -1 if name in wanted else self._place(handed_on(wanted, field, format))
-            parts.append((field, self._place(name), same, (dtype, extents, False)))
-        return spec.name, tensor_class(spec.kind, len(shape)), format, shape, tuple(parts)
+            parts.append((field, self._place(name), same, (dtype, extents, False), False))
+        return spec.name, tensor_class(spec.kind), format, shape, tuple(parts)
 
     def _place(self, name: str) -> int:
         return self._program.arrays.index(name)

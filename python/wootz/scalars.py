@@ -17,12 +17,14 @@ _FLOAT_MAX = (2.0 - 2.0**-23) * 2.0**127
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number that a call may give by name. choices: words that stand for 0, 1, ... of a u32."""
+    """A number that a call may give by name. choices: words that stand for 0, 1, ... of a u32; needs: the
+    optional operand that it is about, if any."""
 
     name: str
     type: str
     default: float
     choices: tuple[str, ...]
+    needs: str = ""
 
     def read(self, value: Any) -> float:
         """The number for the kernel. Raises ArgumentError: another kind of thing, out of range, no such word.
@@ -64,5 +66,5 @@ class Scalar:
         name, type_, choices = record["name"], record["type"], tuple(record.get("choices") or ())
         if type_ not in ("f32", "u32") or not all(isinstance(each, str) for each in (name, *choices)):
             raise ValueError(f"scalar {name!r} of type {type_!r}")
-        scalar = cls(name, type_, 0, choices)
+        scalar = cls(name, type_, 0, choices, record.get("needs") or "")
         return replace(scalar, default=scalar.read(record.get("default", 0)))

@@ -36,7 +36,8 @@ class Operand:
     """One array or quantised tensor; `shape` names its axes (a number is a fixed extent, a Derived one
     follows from the others). kind: "array", or a layout of a quantised tensor: "quantised" (natural),
     "packed", "tiled". dtype: of an array; "" is the cell's. format: the option that names a tensor's elements
-    where it is not "same"; "": the tensor has the cell's format."""
+    where it is not "same"; "": the tensor has the cell's format. shapes: those that it may have, if not any
+    that `shape` binds. handed_on: it becomes the output's field of its name."""
 
     name: str
     kind: str
@@ -44,14 +45,19 @@ class Operand:
     dtype: str = ""
     optional: bool = False
     format: str = ""
+    shapes: tuple[tuple[Any, ...], ...] = ()
+    handed_on: bool = False
 
     @property
     def quantised(self) -> bool:
         return self.kind != "array"
 
     def __str__(self) -> str:
-        axes = ", ".join(axis.text if isinstance(axis, Derived) else str(axis) for axis in self.shape)
-        return f"{self.name}[{axes}]" + ("?" if self.optional else "")
+        return f"{self.name}{_spell(self.shape)}" + ("?" if self.optional else "")
+
+
+def _spell(shape: tuple[Any, ...]) -> str:
+    return f"[{', '.join(axis.text if isinstance(axis, Derived) else str(axis) for axis in shape)}]"
 
 
 def _axis(axis: Any, names: frozenset[str]) -> Any:
@@ -59,20 +65,42 @@ def _axis(axis: Any, names: frozenset[str]) -> Any:
 
 
 def _operand(record: Mapping[str, Any], names: frozenset[str]) -> Operand:
-    shape = tuple(_axis(axis, names) for axis in record["shape"])
+    shape, *shapes = (
+        tuple(_axis(axis, names) for axis in each)
+        for each in (record["shape"], *(record.get("shapes") or ()))
+    )
+    if any(isinstance(axis, str) and axis not in names for each in shapes for axis in each):
+        raise ValueError(f"shapes of {record['name']!r} with names that no operand binds")
     kind = record.get("kind", "array")
     if kind not in _KINDS:
         raise ValueError(f"operand of kind {kind!r}")
     if record["name"] in RESERVED:
         raise ValueError(f"operand called {record['name']!r}")
-    dtype, optional = record.get("dtype") or "", bool(record.get("optional"))
-    return Operand(record["name"], kind, shape, dtype, optional, record.get("format") or "")
+    dtype, format = record.get("dtype") or "", record.get("format") or ""
+    optional, handed_on = bool(record.get("optional")), bool(record.get("handed_on"))
+    return Operand(record["name"], kind, shape, dtype, optional, format, tuple(shapes), handed_on)
+
+
+def _aliased(alias: Any, operands: tuple[Operand, ...]) -> frozenset[str]:
+    """Of the index: whether any operand may be written over, or the names of those that may."""
+    every = frozenset(each.name for each in operands)
+    named = frozenset(alias) if isinstance(alias, list) else every if alias else frozenset()
+    if named - every:
+        raise ValueError(f"alias of {sorted(named - every)}")
+    return named
+
+
+def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> None:
+    optional = {each.name for each in operands if each.optional}
+    for each in scalars.values():
+        if each.needs and each.needs not in optional:
+            raise ValueError(f"scalar {each.name!r} needs {each.needs!r}, which is no optional operand")
 
 
 @dataclass(frozen=True)
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
-    axis counts all elements. alias: the output may be the very memory of an operand. plain: a call is its
+    axis counts all elements. alias: the operands whose very memory the output may be. plain: a call is its
     operands, all of them, in order."""
 
     name: str
@@ -80,7 +108,7 @@ class Signature:
     output: Operand
     limits: Mapping[str, tuple[int, int]]
     options: tuple[str, ...]
-    alias: bool
+    alias: frozenset[str]
     flat: bool
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     plain: bool = True
@@ -106,10 +134,11 @@ class Signature:
         taken = {*names, *(each.name for each in operands), *RESERVED}
         if taken & set(scalars):
             raise ValueError(f"scalars called {sorted(taken & set(scalars))}")
+        _check_needs(scalars, operands)
         plain = not scalars and not any(each.optional for each in operands)
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
-            bool(record.get("alias")), bool(record.get("flat")), scalars, plain,
+            _aliased(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
         )  # fmt: skip
 
     @property
@@ -121,6 +150,11 @@ class Signature:
     def flags(self) -> Mapping[str, str]:
         """By optional operand, the name of the number that says whether it is given."""
         return {each.name: f"has_{each.name}" for each in self.operands if each.optional}
+
+    @cached_property
+    def choosy(self) -> tuple[Operand, ...]:
+        """The operands that may have certain shapes only."""
+        return tuple(each for each in self.operands if each.shapes)
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -150,7 +184,7 @@ class Signature:
     ) -> tuple[list[Any], dict[str, float]]:
         """A call's operands in the kernel's order, None for those not given; and its scalars, with the flags
         of optional operands. Without names, the required operands come first. Raises ArgumentError: a missing
-        operand, one given twice, an unknown keyword.
+        operand, one given twice, an unknown keyword, a scalar without the operand that it needs.
         """
         order = self.order
         if len(operands) > len(order):
@@ -173,7 +207,17 @@ class Signature:
             elif value is None:
                 given = sum(value is not None for value in values)
                 raise ArgumentError(f"got {given} operands; {self} takes {each.name} as well")
+        for name in named:
+            self._check_need(name, placed, scalars)
         return values, scalars
+
+    def _check_need(self, name: str, placed: Mapping[str, Any], scalars: Mapping[str, float]) -> None:
+        needs = self.scalars[name].needs if name in self.scalars else ""
+        if needs and placed.get(needs) is None and scalars[name] != 0:
+            raise ArgumentError(
+                f"{name} is {scalars[name]} and {needs} is not given: {name} is for {needs} alone; "
+                f"pass {needs}=, or leave {name} out"
+            )
 
     def _refuse(self, keyword: str) -> None:
         known = [*(each.name for each in self.operands), *self.scalars, *RESERVED]
@@ -222,17 +266,26 @@ class Binding:
 
         Extents that only operands not given would bind are 0 from then on.
         """
+        for operand in self.signature.choosy:
+            if all(axis in self.values for axis in operand.shape if isinstance(axis, str)):
+                self._check_shape(operand, self._extents(operand.shape), operand.shapes)
         for axis in () if self.signature.plain else self.signature.names:
             self.values.setdefault(axis, 0)
         for operand, shape in self.derived or ():
-            wanted = self.shape_of(operand)
-            if wanted != shape:
-                text = str(operand).rstrip("?").removeprefix(operand.name)
-                raise ArgumentError(f"{operand.name} has shape {list(shape)}; want {text} = {list(wanted)}")
+            self._check_shape(operand, shape, (operand.shape,))
 
     def shape_of(self, operand: Operand) -> Shape:
         """An operand's extents, once all names are bound."""
-        return tuple([self._extent(axis) for axis in operand.shape])
+        return self._extents(operand.shape)
+
+    def _check_shape(self, operand: Operand, shape: Shape, allowed: Sequence[tuple[Any, ...]]) -> None:
+        wanted = {_spell(each): self._extents(each) for each in allowed}
+        if shape not in wanted.values():
+            texts = [t if t == str(list(each)) else f"{t} = {list(each)}" for t, each in wanted.items()]
+            raise ArgumentError(f"{operand.name} has shape {list(shape)}; want {' or '.join(texts)}")
+
+    def _extents(self, shape: tuple[Any, ...]) -> Shape:
+        return tuple([self._extent(axis) for axis in shape])
 
     def _extent(self, axis: Any) -> int:
         if isinstance(axis, int):

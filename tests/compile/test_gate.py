@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,25 @@ def test_parameters_and_frames_are_read(cubins: dict[str, Path]) -> None:
     assert frames["spilling"] > 0  # 80 values in the 32 registers that the launch bounds leave
 
 
+def record(**entry: Any) -> dict[str, Any]:
+    return {"dtype": "f16", "options": {}, "entry": {"when": [], **entry}}
+
+
+def test_an_entry_that_spills_is_left_out_where_another_takes_its_problems(
+    cubins: dict[str, Path], disassembler: Tool
+) -> None:
+    entries = [record(symbol="spilling", gate="hmma"), record(symbol="multiply", gate="hmma")]
+    found = gate.judge(cubins["good"], entries, disassembler)
+    assert (found.problem, list(found.left_out)) == (None, ["spilling"])
+    assert re.fullmatch(
+        r"a stack frame of \d+ bytes a thread \(spills, or arrays\), 0 declared", found.left_out["spilling"]
+    )
+    entries[1]["entry"]["when"] = [["le", "m", 64]]
+    found = gate.judge(cubins["good"], entries, disassembler)
+    assert found.problem is not None
+    assert found.problem.endswith("no other variant takes the place of spilling at m=72")
+
+
 @pytest.mark.parametrize(
     ("cubin", "entry", "expected"),
     [
@@ -89,9 +109,9 @@ def test_parameters_and_frames_are_read(cubins: dict[str, Path]) -> None:
         ("good", {"symbol": "plain", "gate": "hmma"}, r"plain has no instruction \bHMMA\.16816 (gate hmma)"),
         ("good", {"symbol": "multiply", "gate": "hmma+ldgsts"}, r"multiply has no instruction \bLDGSTS"),
         ("good", {"symbol": "gone", "gate": "hmma"}, "says nothing about the stack frame of gone"),
-        ("good", {"symbol": "array", "gate": "hmma"}, "has stack frames (spills, or arrays)"),
-        ("good", {"symbol": "spilling", "gate": "hmma"}, "has stack frames (spills, or arrays)"),
-        ("good", {"symbol": "spilling", "gate": "hmma", "spills": {"bytes": 8}}, "(8 declared)"),
+        ("good", {"symbol": "array", "gate": "hmma"}, "(spills, or arrays), 0 declared; no other variant"),
+        ("good", {"symbol": "spilling", "gate": "hmma"}, "(spills, or arrays), 0 declared; no other variant"),
+        ("good", {"symbol": "spilling", "gate": "hmma", "spills": {"bytes": 8}}, ", 8 declared; no other"),
         ("good", {"symbol": "spilling", "gate": "hmma", "spills": {"bytes": 4096}}, "has no instruction"),
         ("refused", {"symbol": "multiply", "gate": "hmma"}, "holds the text 'ERROR : Arch conditional MMA'"),
     ],
@@ -99,7 +119,7 @@ def test_parameters_and_frames_are_read(cubins: dict[str, Path]) -> None:
 def test_the_gate(
     cubins: dict[str, Path], disassembler: Tool, cubin: str, entry: dict[str, Any], expected: str | None
 ) -> None:
-    found = gate.problem(cubins[cubin], [entry], disassembler)
+    found = gate.judge(cubins[cubin], [record(**entry)], disassembler).problem
     assert found is None if expected is None else found is not None and expected in found, found
 
 
@@ -109,7 +129,9 @@ def test_a_disassembler_that_fails_is_quoted(
     script = tmp_path / "cuobjdump"
     script.write_text("#!/bin/sh\necho cannot read it\nexit 3\n")
     script.chmod(0o755)
-    found = gate.problem(cubins["good"], [{"symbol": "multiply", "gate": "hmma"}], Tool((str(script),), ""))
+    found = gate.judge(
+        cubins["good"], [record(symbol="multiply", gate="hmma")], Tool((str(script),), "")
+    ).problem
     assert found is not None
     assert "status 3): cannot read it" in found
 

@@ -96,13 +96,19 @@ class Result:
 # What there is to run
 
 
-def subjects(source: Manifest, request: plan.Request = RELEASE) -> list[Subject]:
+def candidates(source: Manifest, request: plan.Request = RELEASE) -> list[Subject]:
     """Every kernel x format x backend of a request that has a cell to build as CUDA or Metal text."""
     found: dict[tuple[str, str | None, str], list[plan.Unit]] = {}
     for unit in plan.units(source, plan.select(source, request)):
-        if unit.target.backend in BACKENDS and unit.jobs and executable(unit):
+        if unit.target.backend in BACKENDS and unit.jobs:
             found.setdefault((unit.kernel.name, unit.format_name, unit.target.backend), []).append(unit)
     return [Subject(tuple(units)) for units in found.values()]
+
+
+def subjects(source: Manifest, request: plan.Request = RELEASE) -> list[Subject]:
+    """The candidates of which a CPU can run a text, with the units that have one."""
+    able = (tuple(filter(executable, each.units)) for each in candidates(source, request))
+    return [Subject(units) for units in able if units]
 
 
 def executable(unit: plan.Unit) -> bool:

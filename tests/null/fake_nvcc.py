@@ -2,8 +2,9 @@
 
 FAKE_NVCC_VERSION and FAKE_NVCC_CODES say what it is; FAKE_NVCC_MODE makes it misbehave: nothing (no output,
 status 0), wrong_arch, no_entry, truncated, slow (so that a test can interrupt it; it writes half of its
-output first), no_mma (no matrix instruction), frame (kernels with a stack frame), params (parameters of
-another size than 64 bytes), wrong_suffix (what CUTLASS leaves where the architecture lacks its suffix).
+output first), no_mma (no matrix instruction), frame (kernels with a stack frame; frame:REGEX for those whose
+names match), params (parameters of another size than 64 bytes), wrong_suffix (what CUTLASS leaves where the
+architecture lacks its suffix).
 """
 
 from __future__ import annotations
@@ -50,15 +51,18 @@ def symbols(names: list[str]) -> tuple[bytes, bytes]:
     return bytes(24) + b"".join(SYMBOL.pack(at[n], 0x12, 0, 1, 0, 8) for n in names), table
 
 
-def kernel_facts(entries: list[str], frame: int, params: int) -> list[tuple[str, int, int, bytes]]:
-    """Sections that say how large each entry's stack frame and its one parameter are."""
-    sized = [struct.pack("<BBHII", 4, 0x11, 8, i + 1, frame) for i in range(len(entries))]
+def kernel_facts(entries: list[str], frame: str, params: int) -> list[tuple[str, int, int, bytes]]:
+    """Sections that say how large each entry's stack frame (48 bytes where its name matches) and its one
+    parameter are."""
+    frames = [48 if re.search(frame, entry) else 0 for entry in entries]
+    sized = [struct.pack("<BBHII", 4, 0x11, 8, i + 1, size) for i, size in enumerate(frames)]
     taken = struct.pack("<BBHIII", 4, 0x17, 12, 0, 0, params << 18 | 0x1F000)
     return [(".nv.info", 0x70000000, 2, b"".join(sized)), *((f".nv.info.{e}", 1, 2, taken) for e in entries)]
 
 
-def cubin(arch: str, entries: list[str], frame: int = 0, params: int = 64, text: bytes = b"") -> bytes:
-    """What ptxas leaves: entries, and a note with its command line. text: a kernel's strings."""
+def cubin(arch: str, entries: list[str], frame: str = "$^", params: int = 64, text: bytes = b"") -> bytes:
+    """What ptxas leaves: entries, and a note with its command line. frame: a pattern of those that have one;
+    text: a kernel's strings."""
     number = int("".join(filter(str.isdigit, arch)) or 0)
     content = f"ptxas -arch {arch} -m 64 \0".encode()
     note = struct.pack("<III", 12, len(content), 2000) + b"NVIDIA Corp\0" + content
@@ -87,7 +91,7 @@ def compile_file(args: list[str], mode: str) -> int:
     data = cubin(
         "sm_52" if mode == "wrong_arch" else arch,
         entries[1:] if mode == "no_entry" else entries,
-        48 if mode == "frame" else 0,
+        (mode.partition(":")[2] or ".") if mode.startswith("frame") else "$^",
         80 if mode == "params" else 64,
         b"" if mode == "no_mma" else b"/*sass HMMA.16816.F32 */" + refused,
     )

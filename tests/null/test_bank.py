@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 from wootz.errors import ArgumentError, FormatError
 from wootz.formats import Descriptor, quantize
-from wootz.formats.bank import PackedBank, stack
-from wootz.formats.packed import PackedTensor, prepack
+from wootz.formats.bank import stack
+from wootz.formats.packed import PackedTensor, prepack, unpack
 from wootz.formats.tiles import TiledTensor, tile, untile
 
 from gen import manifest
@@ -28,13 +29,24 @@ def packed(name: str, shape: tuple[int, int], seed: int) -> PackedTensor:
 def test_a_bank_holds_its_matrices_in_order(name: str) -> None:
     members = [packed(name, (37, 300), seed) for seed in range(3)]
     bank = stack(members)
-    assert isinstance(bank, PackedBank)
+    assert isinstance(bank, PackedTensor)
     assert bank.shape == (3, 37, 300)
+    assert repr(bank).startswith(
+        f"PackedTensor({name}, 3x37x300, {sum(m.nbytes for m in members)} bytes: units [3, "
+    )
+    assert bank.to("cpu").shape == pickle.loads(pickle.dumps(bank)).shape == bank.shape
     for i, member in enumerate(members):
         for field, array in bank.matrix(i).fields.items():
             np.testing.assert_array_equal(array, member.fields[field])
+        np.testing.assert_array_equal(bank.dequantize()[i], member.dequantize())
     with pytest.raises(ArgumentError, match="wanted a whole number from 0 to 2; got 3"):
         bank.matrix(3)
+    with pytest.raises(ArgumentError, match="matrix: wanted a bank, of shape"):
+        members[0].matrix(0)
+    with pytest.raises(
+        ArgumentError, match=r"tensor: wanted a matrix; got a bank of 3: see its matrices\(\)"
+    ):
+        unpack(bank)
 
 
 def test_tiled_members_give_a_tiled_bank() -> None:
@@ -65,22 +77,34 @@ def test_what_is_no_list_of_tensors_is_refused_by_name() -> None:
             stack(wrong)  # type: ignore[arg-type]
     assert stack(m for m in [one, one]).shape == (2, 16, 256)
     bank = stack([one])
-    assert isinstance(bank, PackedBank)
     for index in ("a", None, 1.5, True):
         with pytest.raises(ArgumentError, match="matrix: wanted a whole number from 0 to 0; got"):
             bank.matrix(index)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="field units: wanted 2 matrices; got shape"):
-        PackedBank(one.format, (2, 16, 256), bank.fields)
-    for make in (PackedBank, PackedTensor, TiledTensor):
-        with pytest.raises((ArgumentError, FormatError), match=r"fields|shape|tiles"):
-            make(one.format, (1, 16, 256) if make is PackedBank else (16, 256), None)  # type: ignore[arg-type]
+    with pytest.raises(
+        ArgumentError, match=r"field units: wanted shape \(2, 1, 1, \d+\); got \(1, 1, 1, \d+\)"
+    ):
+        PackedTensor(one.format, (2, 16, 256), bank.fields)
+    scaled = stack([packed("nvfp4", (16, 256), 0)] * 2)
+    with pytest.raises(
+        ArgumentError, match=r"field scale1: wanted shape \(2, 1, 1\) for 16x256; got \(1, 1\)"
+    ):
+        PackedTensor(scaled.format, (2, 16, 256), {**scaled.fields, "scale1": scaled.fields["scale1"][0]})
+    for count in (0, True, 1.0):
+        with pytest.raises(
+            ArgumentError, match=r"shape: wanted \(matrices, N, K\) with matrices from 1; got"
+        ):
+            PackedTensor(one.format, (count, 16, 256), bank.fields)  # type: ignore[arg-type]
+    for make in (PackedTensor, TiledTensor):
+        for shape in ((1, 16, 256), (16, 256)):
+            with pytest.raises((ArgumentError, FormatError), match=r"fields|shape|tiles"):
+                make(one.format, shape, None)  # type: ignore[arg-type]
 
 
 def test_a_bank_is_no_matrix() -> None:
     descriptor = FORMATS["mxfp4"].descriptor()
     bank = stack([tile(quantize(np.ones((5, 64)), descriptor))] * 2)
     assert isinstance(bank, TiledTensor)
-    with pytest.raises(ArgumentError, match="got a bank of 2: take it apart with unstack"):
+    with pytest.raises(ArgumentError, match="got a bank of 2: see its matrices"):
         untile(bank)
     with pytest.raises(ArgumentError, match=r"members\[0\]: wanted a matrix; got a bank of 2"):
         stack([bank])

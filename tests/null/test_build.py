@@ -588,7 +588,10 @@ def test_a_stub_goes_with_its_unit_and_comes_back(stubbed: Bench) -> None:
     ("mode", "expected"),
     [
         ("no_mma", r"sm_90a\.cubin: wootz_copy_f16 has no instruction .*HMMA.* \(gate hmma\)"),
-        ("frame", r"sm_90a\.cubin: has stack frames .*: wootz_copy_f16 48 \(0 declared\), wootz_copy_f32 48"),
+        (
+            "frame",
+            r"sm_90a\.cubin: has wootz_copy_f16: a stack frame of 48 bytes .*; wootz_copy_f32: .*; no other",
+        ),
         ("params", r"sm_90a\.so: fills 64 bytes for wootz_copy_f16; its kernel takes 80"),
         ("wrong_suffix", r"sm_90a\.cubin: holds the text 'ERROR : Arch conditional MMA'"),
     ],
@@ -600,6 +603,52 @@ def test_a_cubin_that_is_not_what_it_claims_is_refused(stubbed: Bench, mode: str
     assert not (stubbed.out / "index.json").exists()
     fault = "stub/copy/sm_90a.so" if mode == "params" else "cubin/copy/sm_90a.cubin"
     assert not (stubbed.out / fault).exists()
+
+
+FAST = {"TOY_FAST": '["le", "n", 8]', **STUBS}
+
+
+def test_a_variant_that_spills_is_left_out_where_another_does_its_job(stubbed: Bench) -> None:
+    mode, reason = (
+        {"FAKE_NVCC_MODE": "frame:f16_fast$"},
+        "a stack frame of 48 bytes a thread (spills, or arrays)",
+    )
+    done = stubbed.run("--kernels", "copy", "--json", **FAST, **mode)
+    assert done.returncode == 0, done.stderr
+    wanted = {"wootz_copy_f16_fast": f"{reason}, 0 declared"}
+    assert json.loads(done.stdout)["left_out"] == {
+        f"cubin/copy/{target}.cubin": wanted for target in ("sm_80", "sm_90a")
+    }
+    said = f"wootz: cubin/copy/sm_80.cubin: wootz_copy_f16_fast is left out: {reason}, 0 declared\n"
+    assert said in done.stderr
+    cells = index.cell_keys(index.read(stubbed.out / "index.json")["cells"])
+    cell = cells["copy/-/f16/sm_90a"]
+    assert ([e["symbol"] for e in cell["entries"]], cell["left_out"]) == (["wootz_copy_f16"], wanted)
+    whole = cells["copy/-/f32/sm_90a"]
+    assert [e["symbol"] for e in whole["entries"]] == ["wootz_copy_f32_fast", "wootz_copy_f32"]
+    assert "left_out" not in whole
+    assert index.validate(stubbed.out) == []
+
+    again = stubbed.run("--kernels", "copy", **FAST, **mode)  # nothing to do; still said
+    assert (stubbed.compiled(), said in again.stderr) == (set(), True)
+    (stubbed.out / "index.json").unlink()
+    again = stubbed.run("--kernels", "copy", **FAST, **mode)  # another index, of the same artifacts
+    assert (stubbed.compiled(), said in again.stderr) == (set(), True)
+    assert index.cell_keys(index.read(stubbed.out / "index.json")["cells"]) == cells
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("frame:f16$", "no other variant takes the place of wootz_copy_f16 at n=17"),
+        ("frame:f16", "no other variant takes the place of wootz_copy_f16_fast at n=1"),
+    ],
+)
+def test_a_variant_that_spills_and_has_no_other_fails(stubbed: Bench, mode: str, expected: str) -> None:
+    done = stubbed.run("--kernels", "copy", FAKE_NVCC_MODE=mode, **FAST)
+    assert done.returncode == 1
+    assert expected in done.stderr
+    assert not (stubbed.out / "index.json").exists()
 
 
 @pytest.mark.parametrize(

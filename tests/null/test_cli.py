@@ -165,6 +165,33 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert len(done.stdout.splitlines()) == 2
 
 
+def redirected(redirection: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """A command under a shell's redirection, which may close its streams."""
+    command = f"'{sys.executable}' -m gen {' '.join(args)} {redirection}"
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=toy.ROOT,
+        env=toy.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("args", [("list", "--kernels", "copy"), ("check", "kernels.yaml"), ("--version",)])
+def test_no_standard_output_is_one_clean_line(args: tuple[str, ...]) -> None:
+    done = redirected(">&-", *args)
+    assert done.returncode == 1
+    assert done.stderr == "wootz: standard output is closed: redirect it to a file, or to /dev/null\n"
+
+
+def test_no_standard_error_is_no_error() -> None:
+    done = redirected("2>&-", "list", "--kernels", "copy", "--targets", "cpu")
+    assert (done.returncode, len(done.stdout.splitlines()) > 3) == (0, True)
+    done = redirected("2>&-", "list", "--kernels", "copi")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def test_explain(tmp_path: Path) -> None:
     fact = json.loads(wootz("explain", "binary", "-", "cpu", "--json").stdout)
     assert fact["source"] == "src/binary/cpu.cpp"

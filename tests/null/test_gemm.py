@@ -113,15 +113,6 @@ def test_integer_sums_leave_nothing_to_an_epilogue(given: dict[str, int]) -> Non
         assert not any(holds(v, {**size, **given}) for v in found)
 
 
-@pytest.mark.parametrize(
-    ("rows_a", "rows_b", "taken"), [(1, 1, 1), (1, 24, 1), (7, 1, 1), (6, 24, 0), (7, 2, 0)]
-)
-def test_scales_are_one_or_one_a_row(rows_a: int, rows_b: int, taken: bool) -> None:
-    size = {"m": 7, "n": 24, "k": 32, "rows_a": rows_a, "rows_b": rows_b}
-    found = variants(("gemm_fp8", TARGETS["sm_89"], "e4m3", {"out": "bf16"}))
-    assert any(holds(v, size) for v in found) == taken
-
-
 # ------------------------------------------------------------ refusals
 @pytest.mark.parametrize(
     ("kernel", "dtype", "out", "says"),

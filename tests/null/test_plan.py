@@ -136,7 +136,7 @@ def test_fit(capability: tuple[int, int], suffix: str, device: tuple[int, int], 
 
 
 KERNELS = """
-  copy: {dtypes: [f16, f32], targets: [cpu, sm_90a]}
+  copy: {dtypes: [f16, f32], targets: [cpu, sm_80, sm_90a]}
   dequant: {dtypes: [f16], formats: all}
 """
 LISTED = (
@@ -149,8 +149,8 @@ def test_kernels_and_targets_that_do_not_list_each_other_are_not_planned(tmp_pat
     manifest = plan.load(toy.manifest(tmp_path / "m.yaml", {"a4": 32}, LISTED, kernels=KERNELS))
     found = {unit.key for unit in plan.units(manifest, plan.select(manifest, plan.Request()))}
     assert found == {
-        "copy/-/cpu", "copy/-/sm_90a", "dequant/a4/cpu", "dequant/a4/sm_89", "dequant/a4/sm_90a",
-        "dequant/a4/metal3.1",
+        "copy/-/cpu", "copy/-/sm_80", "copy/-/sm_90a", "dequant/a4/cpu", "dequant/a4/sm_89",
+        "dequant/a4/sm_90a", "dequant/a4/metal3.1",
     }  # fmt: skip
 
 

@@ -235,7 +235,7 @@ def test_groups_of_the_reference() -> None:
                 "x": tiles.tile(
                     quantize(given["x"].dequantize()[offsets[g] : offsets[g] + counts[g]], descriptor)
                 ),
-                "w": tiles.unstack(given["w"])[g],
+                "w": given["w"].matrix(g),
                 "alpha": given["alpha"],
             },
             "f32",

@@ -130,7 +130,7 @@ def test_banks() -> None:
         "tiles": (3, 2 * 4 * 512),
         "scale1": (3, 1, 1),
     }
-    for one, other in zip(tiles.unstack(bank), members, strict=True):
+    for one, other in zip(bank.matrices(), members, strict=True):
         assert all(np.array_equal(one.fields[name], other.fields[name]) for name in one.fields)
     assert np.array_equal(bank.dequantize()[2], members[2].dequantize())
     with pytest.raises(ArgumentError, match=r"members\[1\].*\(130, 200\).*\(130, 300\)"):
@@ -139,8 +139,9 @@ def test_banks() -> None:
         stack([members[0], tiles.tile(quantize(np.ones((130, 200)), CASES["e2m1 x 32"]))])
     with pytest.raises(ArgumentError, match="at least one"):
         stack([])
-    with pytest.raises(ArgumentError, match="groups, rows, K"):
-        tiles.unstack(members[0])
+    with pytest.raises(ArgumentError, match="wanted a bank, of shape"):
+        members[0].matrix(0)
+    assert members[0].matrices() == [members[0]]
     with pytest.raises(ArgumentError):
         tiles.untile(bank)
 

@@ -2,12 +2,13 @@
 entry.
 
 A format whose name begins with "bad" emits text that no compiler takes. With TOY_STUBS in the environment,
-CUDA entries are gated and have host stubs, whose text it is. Run as a program, it is the `wootz` command line
-with the toy in place.
+CUDA entries are gated and have host stubs, whose text it is; with TOY_FAST, its condition is that of a second
+variant, "_fast", which comes first. Run as a program, it is the `wootz` command line with the toy in place.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -44,6 +45,7 @@ KERNELS = """
 
 
 STUBS = os.environ.get("TOY_STUBS", "")
+FAST = os.environ.get("TOY_FAST", "")
 HEAD = """#include <stdint.h>
 #define API extern "C" __attribute__((visibility("default")))
 API void wootz_stub_encode(void*) {}
@@ -61,11 +63,12 @@ class Entry:
     options: dict[str, str]
     types: dict[str, str] = field(default_factory=dict)
     stub: bool = False
+    when: tuple[Any, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         fixed = {"args": [["x", "ptr", "in"]], "block": [1, 1, 1], "grid": [["ceildiv", "n", 4], 1, 1]}
         extra = {"stub": self.symbol, "gate": "hmma"} if self.stub else {}
-        return {"symbol": self.symbol, **fixed, "shared": 0, "when": [], **extra}
+        return {"symbol": self.symbol, **fixed, "shared": 0, "when": list(self.when), **extra}
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,10 @@ def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[s
     for dtype, values in product(dtypes, product(*kernel.options.values())):
         options = dict(zip(kernel.options, values))
         symbol = name.symbol(kernel.name, options, fmt.name if fmt else None, dtype)
-        entries.append(Entry(symbol, dtype, options, stub=target.backend == "cuda" and bool(STUBS)))
+        stub = target.backend == "cuda" and bool(STUBS)
+        if stub and FAST:
+            entries.append(Entry(f"{symbol}_fast", dtype, options, stub=stub, when=(json.loads(FAST),)))
+        entries.append(Entry(symbol, dtype, options, stub=stub))
     planted = "#error planted\n" if fmt and fmt.name.startswith("bad") else ""
     value = f"// {fmt.block}\n" if fmt else ""
     text = "".join(LINES[target.backend].format(entry.symbol) for entry in entries)

@@ -245,8 +245,7 @@ def spread(candidates: Iterable[Body], count: int, known: Iterable[Format] = ())
     """`count` of the candidates, each the one with most features, then pairs of them, that none before it
     has.
 
-    What hypothesis draws depends on which modules are loaded, its seed notwithstanding; features come first
-    so that any pool is spread over all that it holds."""
+    Features come first, so that any pool is spread over all that it holds."""
     made = ((body, format_of("drawn", body)[0]) for body in candidates)
     left = [(body, features(fmt), pairs(fmt)) for body, fmt in made if fmt]
     shown = frozenset[str]().union(*map(features, known))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..formats import Descriptor, decode_exact
-from ..formats.bank import PackedBank
+from ..formats.bank import stack
 from ..formats.packed import PackedTensor, prepack, unpack
 from ..formats.sample import random_tensor
 from ..reference import DTYPES, Expected, bound
@@ -18,12 +18,9 @@ from .qgemv import roundings
 from .qmm import SPREAD
 
 
-def bank(format: Descriptor, shape: tuple[int, int, int], rng: np.random.Generator) -> PackedBank:
+def bank(format: Descriptor, shape: tuple[int, int, int], rng: np.random.Generator) -> PackedTensor:
     """Random matrices, each different."""
-    made = [prepack(random_tensor(format, shape[1:], rng, specials=False)) for _ in range(shape[0])]
-    return PackedBank(
-        format, shape, {name: np.stack([t.fields[name] for t in made]) for name in made[0].fields}
-    )
+    return stack(prepack(random_tensor(format, shape[1:], rng, specials=False)) for _ in range(shape[0]))
 
 
 def spread(m: int, experts: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

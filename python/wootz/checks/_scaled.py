@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..formats import Descriptor, QuantizedTensor, decode_exact, quantize
 from ..formats.descriptor import STORAGE
 from ..formats.sample import random_tensor
-from ..formats.tiles import TiledTensor, field_shapes, tile, unstack, untile
+from ..formats.tiles import TiledTensor, field_shapes, tile, untile
 from ..reference import Expected, bound
 
 Array = NDArray[np.float64]
@@ -40,7 +40,7 @@ def exact(t: TiledTensor) -> Array:
     if 0 in t.shape:
         return np.zeros(t.shape)
     if len(t.shape) == 3:
-        return np.stack([decode_exact(untile(member)) for member in unstack(t)])
+        return np.stack([decode_exact(untile(member)) for member in t.matrices()])
     return decode_exact(untile(t))
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError, DtypeError, FormatError
+from .bank import Banked
 from .bits import Move, gather, plan_moves, scatter
 from .descriptor import STORAGE, Descriptor, extent, grid
 from .element import lookup
 from .tensor import (
     QuantizedTensor,
-    array_mover,
     check_field,
     check_shape,
     pack_rows,
@@ -161,35 +161,36 @@ def _check(p: Packing, format: Descriptor, where: str) -> None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PackedTensor:
-    """An [N, K] matrix in a format's packed layout, as `prepack` makes it.
+class PackedTensor(Banked):
+    """An [N, K] matrix in a format's packed layout, as `prepack` makes it, or a bank of them (`stack`).
 
-    format: the Descriptor (a descriptor dict is parsed). shape: (N, K). fields: `units`, uint8
-    [ceil(N / 16), ceil(K / unit_k), unit_bytes], and the scale levels that are one for the tensor, as a
-    QuantizedTensor has them. Arrays may be NumPy's, torch's or CuPy's; names, shapes and dtypes are checked,
-    the bytes are not. Raises FormatError (fields, or a format without a packed layout), ArgumentError
-    (shapes), DtypeError.
+    format: the Descriptor (a descriptor dict is parsed). shape: (N, K), or (matrices, N, K). fields: `units`,
+    uint8 [ceil(N / 16), ceil(K / unit_k), unit_bytes], and the scale levels that are one for the tensor, as a
+    QuantizedTensor has them; a bank's have one axis more in front. Arrays may be NumPy's, torch's or CuPy's;
+    names, shapes and dtypes are checked, the bytes are not. Raises FormatError (fields, or a format without a
+    packed layout), ArgumentError (shapes), DtypeError.
     """
 
     layout: ClassVar[str] = "packed"
 
     format: Descriptor
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     fields: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", Descriptor.parse(self.format))
-        object.__setattr__(self, "shape", check_shape(self.shape))
+        object.__setattr__(self, "shape", _check_shape(self.shape))
         packing = self.packing
         wanted = ["units", *packing.tensors]
         if not isinstance(self.fields, Mapping):
             raise ArgumentError(f"fields: wanted arrays by name; got a {type(self.fields).__name__}")
         if sorted(self.fields) != sorted(wanted):
             raise FormatError(f"{self.format.name}: wanted the fields {wanted}; got {sorted(self.fields)}")
-        _check_units(self.format.name, packing.units(self.shape), self.fields["units"])
+        *bank, n, k = self.shape
+        _check_units(self.format.name, (*bank, *packing.units((n, k))), self.fields["units"])
         for f in self.format.layout.fields:
             if f.name in packing.tensors:
-                check_field(self.format, f, self.shape, self.fields[f.name])
+                check_field(self.format, f, (n, k), self.fields[f.name], tuple(bank))
         object.__setattr__(self, "fields", MappingProxyType({name: self.fields[name] for name in wanted}))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -207,28 +208,31 @@ class PackedTensor:
         sizes = {name: np.dtype(storage.get(name, np.uint8)).itemsize for name in self.fields}
         return sum(int(np.prod(tuple(a.shape))) * sizes[name] for name, a in self.fields.items())
 
-    def map(self, fn: Callable[[Any], Any]) -> PackedTensor:
-        """The same tensor with every field replaced by fn(field), which must keep shape and dtype."""
-        return PackedTensor(self.format, self.shape, {name: fn(a) for name, a in self.fields.items()})
-
-    def to(self, device: str) -> PackedTensor:
-        """The tensor on another device; see QuantizedTensor.to."""
-        return self.map(array_mover(device))
-
     def dequantize(self) -> NDArray[np.float32]:
-        """float32 [N, K], rounded as kernels round it, bit for bit."""
-        return unpack(self).dequantize()
+        """float32 of the tensor's shape, rounded as kernels round it, bit for bit."""
+        values = [unpack(matrix).dequantize() for matrix in self.matrices()]
+        return np.stack(values) if len(self.shape) == 3 else values[0]
 
     def __repr__(self) -> str:
-        size = f"{self.shape[0]}x{self.shape[1]}, {self.nbytes} bytes"
+        size = f"{'x'.join(map(str, self.shape))}, {self.nbytes} bytes"
         return f"PackedTensor({self.format.name}, {size}: units {list(self.fields['units'].shape)})"
 
 
-def _rebuild(raw: dict[str, Any], shape: tuple[int, int], fields: dict[str, Any]) -> PackedTensor:
+def _check_shape(shape: Any) -> tuple[int, ...]:
+    """(N, K), or that behind a number of matrices, from 1."""
+    if not isinstance(shape, (tuple, list)) or len(shape) != 3:
+        return check_shape(shape)
+    count, *matrix = shape
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ArgumentError(f"shape: wanted (matrices, N, K) with matrices from 1; got {tuple(shape)}")
+    return (count, *check_shape(matrix))
+
+
+def _rebuild(raw: dict[str, Any], shape: tuple[int, ...], fields: dict[str, Any]) -> PackedTensor:
     return PackedTensor(Descriptor.parse(raw), shape, fields)
 
 
-def _check_units(name: str, wanted: tuple[int, int, int], array: Any) -> None:
+def _check_units(name: str, wanted: tuple[int, ...], array: Any) -> None:
     where = f"{name}, field units"
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         raise ArgumentError(f"{where}: wanted an array; got {type(array).__name__}")
@@ -312,12 +316,15 @@ def _blocks(
 def unpack(packed: PackedTensor) -> QuantizedTensor:
     """The matrix in its format's natural layout: the inverse of `prepack`.
 
-    Fields on a device are copied to the CPU first. Raises ArgumentError (no PackedTensor).
+    Fields on a device are copied to the CPU first. Raises ArgumentError (no PackedTensor; a bank: see
+    `matrices`).
     """
     if not isinstance(packed, PackedTensor):
         raise ArgumentError(f"tensor: wanted a PackedTensor (see prepack); got {type(packed).__name__}")
+    if len(packed.shape) != 2:
+        raise ArgumentError(f"tensor: wanted a matrix; got a bank of {packed.shape[0]}: see its matrices()")
     packed = packed.to("cpu")
-    format, packing, shape = packed.format, packed.packing, packed.shape
+    format, packing, shape = packed.format, packed.packing, check_shape(packed.shape)
     units = np.ascontiguousarray(packed.fields["units"])
     sides = {s.name: _unpack_side(packing, format, shape, s, units) for s in packing.sides}
     codes = np.zeros((shape[0], format.layout.row_bytes(shape[1])), dtype=np.uint8)

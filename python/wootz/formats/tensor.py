@@ -100,11 +100,14 @@ def check_shape(shape: Any) -> tuple[int, int]:
     return n, k
 
 
-def check_field(format: Descriptor, f: Field, shape: tuple[int, int], array: Any) -> None:
+def check_field(
+    format: Descriptor, f: Field, shape: tuple[int, int], array: Any, bank: tuple[int, ...] = ()
+) -> None:
+    """bank: the axis that the fields of several matrices have in front."""
     where = f"{format.name}, field {f.name}"
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         raise ArgumentError(f"{where}: wanted an array; got {type(array).__name__}")
-    wanted = format.field_shape(f, shape)
+    wanted = (*bank, *format.field_shape(f, shape))
     if tuple(array.shape) != wanted:
         raise ArgumentError(
             f"{where}: wanted shape {wanted} for {shape[0]}x{shape[1]}; got {tuple(array.shape)}"

@@ -13,7 +13,7 @@ Elements and scales that the instructions take are found in a format's axes (`re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ldexp
@@ -24,10 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError, DtypeError, FormatError
+from .bank import Banked
 from .bits import pack_stream, unpack_stream
 from .descriptor import STORAGE, Descriptor, grid
 from .element import Element
-from .tensor import QuantizedTensor, array_mover, check_shape, pack_rows, side_entries, unpack_rows
+from .tensor import QuantizedTensor, check_shape, pack_rows, side_entries, unpack_rows
 
 ROWS, COLUMNS, TILE = 128, 4, 512
 """A tile's rows and columns of scales, and its bytes."""
@@ -226,7 +227,7 @@ def field_shapes(format: Any, shape: Sequence[int]) -> dict[str, tuple[str, Shap
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TiledTensor:
+class TiledTensor(Banked):
     """A matrix (rows, K), or a bank (groups, rows, K) of them, as block-scaled instructions read it. There
     may be no rows at all.
 
@@ -266,14 +267,6 @@ class TiledTensor:
             int(np.prod(shape)) * np.dtype(STORAGE[dtype]).itemsize for dtype, shape in wanted.values()
         )
 
-    def map(self, fn: Callable[[Any], Any]) -> TiledTensor:
-        """The same tensor with every field replaced by fn(field), which must keep shape and dtype."""
-        return TiledTensor(self.format, self.shape, {name: fn(a) for name, a in self.fields.items()})
-
-    def to(self, device: str) -> TiledTensor:
-        """The tensor on another device; see QuantizedTensor.to."""
-        return self.map(array_mover(device))
-
     def untile(self) -> QuantizedTensor:
         """The tensor in the format's own layout; see `untile`."""
         return untile(self)
@@ -282,9 +275,8 @@ class TiledTensor:
         """float32 of the tensor's shape, as QuantizedTensor.dequantize gives it."""
         if 0 in self.shape:
             return np.zeros(self.shape, dtype=np.float32)
-        if len(self.shape) == 2:
-            return untile(self).dequantize()
-        return np.stack([untile(member).dequantize() for member in unstack(self)])
+        values = [untile(matrix).dequantize() for matrix in self.matrices()]
+        return np.stack(values) if len(self.shape) == 3 else values[0]
 
     def __repr__(self) -> str:
         size = "x".join(map(str, self.shape))
@@ -348,12 +340,12 @@ def tile(q: QuantizedTensor) -> TiledTensor:
 
 
 def untile(t: TiledTensor) -> QuantizedTensor:
-    """The inverse of `tile`, bit for bit; padding is not read. Raises ArgumentError for a bank: `unstack`
-    it."""
+    """The inverse of `tile`, bit for bit; padding is not read. Raises ArgumentError for a bank: see its
+    `matrices`."""
     if not isinstance(t, TiledTensor):
         raise ArgumentError(f"t: wanted a TiledTensor; got {type(t).__name__}")
     if len(t.shape) != 2:
-        raise ArgumentError(f"t: wanted a matrix; got a bank of {t.shape[0]}: take it apart with unstack")
+        raise ArgumentError(f"t: wanted a matrix; got a bank of {t.shape[0]}: see its matrices()")
     n, k = check_shape(t.shape)
     t = t.to("cpu")
     found, layout = scaling(t.format), t.format.layout
@@ -368,13 +360,3 @@ def untile(t: TiledTensor) -> QuantizedTensor:
     fields = {"codes": packed}
     fields |= {name: np.ascontiguousarray(a) for name, a in entries.items() if name not in inline}
     return QuantizedTensor(t.format, (n, k), fields)
-
-
-def unstack(bank: TiledTensor) -> list[TiledTensor]:
-    """The matrices of a bank, as `bank.stack` makes one."""
-    if len(bank.shape) != 3:
-        raise ArgumentError(f"bank: wanted shape (groups, rows, K); got {bank.shape}")
-    return [
-        TiledTensor(bank.format, bank.shape[1:], {name: a[i] for name, a in bank.fields.items()})
-        for i in range(bank.shape[0])
-    ]

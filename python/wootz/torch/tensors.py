@@ -9,11 +9,8 @@ from typing import Any
 import torch
 
 from ..errors import ArgumentError, DtypeError
-from ..formats import Descriptor, QuantizedTensor
-from ..formats.bank import PackedBank
-from ..formats.packed import PackedTensor
-from ..formats.tiles import TiledTensor
-from ..layouts import field_shapes, layout_of
+from ..formats import Descriptor
+from ..layouts import field_shapes, layout_of, tensor_class
 
 __all__ = ["DTYPES", "KINDS", "assemble", "flatten", "mark", "refuse_grad", "short_dtype", "torch_dtype"]
 
@@ -31,8 +28,6 @@ _TORCH = {short: dtype for dtype, short in DTYPES.items()}
 
 KINDS = {"natural": "quantised", "packed": "packed", "tiled": "tiled"}
 """The operand kind of each layout."""
-
-_CLASSES: dict[str, type] = {"quantised": QuantizedTensor, "packed": PackedTensor, "tiled": TiledTensor}
 
 
 def short_dtype(name: str, dtype: torch.dtype) -> str:
@@ -57,8 +52,7 @@ def assemble(
     names = _field_names(kind, format)
     if len(tensors) != len(names):
         raise ArgumentError(f"{name} has {len(tensors)} tensors; want those of {', '.join(names)}")
-    bank = kind == "packed" and len(extents) == 3
-    made: Any = object.__new__(PackedBank if bank else _CLASSES[kind])
+    made: Any = object.__new__(tensor_class(kind))
     made.__dict__.update(format=format, shape=extents, fields=dict(zip(names, tensors)))
     return made
 
