@@ -155,6 +155,18 @@ void bind_cuda(py::module_& module) {
         py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), Unlocked());
 }
 
+// Unloading waits for the device, which must not keep Python waiting.
+struct UnlockedDelete {
+    void operator()(CudaModule* module) const {
+        if (!driver::usable() || PyGILState_Check() == 0) {
+            delete module;
+            return;
+        }
+        const py::gil_scoped_release unlocked;
+        delete module;
+    }
+};
+
 // Python's numbers as a stub takes them. Throws Error(argument) for one that does not fit.
 Problem read_problem(const py::tuple& arrays, const py::tuple& shape, const py::tuple& scalars) {
     Problem problem;
@@ -215,7 +227,7 @@ void bind_cuda_modules(py::module_& module) {
                  const char* data =
                      PyBytes_AS_STRING(image.ptr());  // Python puts a zero byte behind it, as PTX needs
                  const py::gil_scoped_release unlocked;
-                 return std::make_shared<CudaModule>(device, data);
+                 return std::shared_ptr<CudaModule>(new CudaModule(device, data), UnlockedDelete{});
              }),
              py::arg("device"), py::arg("image"))
         .def(
@@ -245,7 +257,8 @@ void bind_cuda_modules(py::module_& module) {
 }  // namespace
 }  // namespace wootz
 
-PYBIND11_MODULE(_core, module) {
+// Nothing here needs Python's lock: see python/wootz/once.py for what is shared on Python's side.
+PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
     module.doc() =
         "The loader of wootz: arrays, binaries and launches. Private; importing it touches no driver.";
     py::register_local_exception_translator(&wootz::translate);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "driver.hpp"
@@ -22,10 +23,14 @@ class CudaModule {
 
     int device() const { return device_; }
     driver::Module handle() const { return handle_; }
+    // Lets launches of a function ask for this much dynamic shared memory, or more: what one user of the
+    // function was given, another never takes back. Needs the device's context to be current.
+    void raise_shared(driver::Function function, unsigned bytes);
 
   private:
     int device_;
     driver::Module handle_ = nullptr;
+    std::mutex mutex_;  // of raise_shared
 };
 
 // One launch's extents. cluster: blocks that run together; 1, 1, 1 for no clusters.

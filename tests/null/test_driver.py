@@ -15,7 +15,7 @@ import pytest
 HERE = Path(__file__).parent / "fakecuda"
 NAMES = [
     (file, name)
-    for file in ("scenarios.py", "failures.py", "templates.py")
+    for file in ("scenarios.py", "failures.py", "templates.py", "faults.py", "devices.py", "ends.py")
     for name in re.findall(r"^@scenario\ndef (\w+)", (HERE / file).read_text(), re.M)
 ]
 ROOT = str(Path(__file__).parents[2])

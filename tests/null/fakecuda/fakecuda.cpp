@@ -26,7 +26,7 @@
 namespace {
 
 struct Failure {
-    int code, skip;
+    int code, skip, times;  // times < 0: for ever
 };
 struct FakeFunction {
     std::string symbol;
@@ -90,7 +90,9 @@ void append(const std::string& line) {
 
 int injected(const std::string& name) {
     const auto found = state().failures.find(name);
-    return found == state().failures.end() || found->second.skip-- > 0 ? 0 : found->second.code;
+    if (found == state().failures.end() || found->second.skip-- > 0 || found->second.times == 0) return 0;
+    if (found->second.times > 0) --found->second.times;
+    return found->second.code;
 }
 
 // Records a call; returns the result it has to give. What fails has no effect.
@@ -205,9 +207,9 @@ int check_launch(const FakeFunction& function, const Config& config, int result)
 extern "C" {
 
 // ---- control
-void fake_fail(const char* call, int code, int skip) {
+void fake_fail(const char* call, int code, int skip, int times) {
     const Lock lock(state().mutex);
-    state().failures[call] = {code, skip};
+    state().failures[call] = {code, skip, times};
 }
 void fake_device(int count, int major, int minor, int version) {
     State& s = state();

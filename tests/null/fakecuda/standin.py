@@ -35,8 +35,9 @@ class Driver:
             text.restype = ctypes.c_char_p
         self.library.fake_own.argtypes = (ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int)
 
-    def fail(self, call: str, code: int, after: int = 0) -> None:
-        self.library.fake_fail(call.encode(), code, after)
+    def fail(self, call: str, code: int, after: int = 0, times: int = -1) -> None:
+        """Lets calls of this name fail, `after` that many, as many `times`; -1: for ever."""
+        self.library.fake_fail(call.encode(), code, after, times)
 
     def device(self, count: int = 1, capability: tuple[int, int] = (9, 0), version: int = 13000) -> None:
         self.library.fake_device(count, *capability, version)
