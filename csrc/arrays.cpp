@@ -8,6 +8,7 @@
 #include "dlpack.hpp"
 #include "driver.hpp"
 #include "errors.hpp"
+#include "unlocked.hpp"
 
 namespace py = pybind11;
 
@@ -354,7 +355,7 @@ View view_interface(const py::object& array, const std::string& name) {
     if (!own.is_none()) {
         view.device_id = py::cast<int>(own[py::int_(1)]);
     } else if (view.address != 0) {  // the driver knows it
-        const py::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         view.device_id = driver::device_of_pointer(view.address);
     }
     return view;

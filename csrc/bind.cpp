@@ -15,6 +15,7 @@
 #include "module.hpp"
 #include "packing.hpp"
 #include "stub.hpp"
+#include "unlocked.hpp"
 #if defined(__APPLE__)
 #include "metal.hpp"
 #endif
@@ -82,14 +83,14 @@ void bind_cpu(py::module_& module) {
                 pack(arguments, self.signature(), values);
                 const Dim3 extents = read_extents(grid, "grid");
                 const unsigned threads = thread_limit();
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 self.launch(arguments, extents, threads);
             },
             py::arg("values"), py::arg("grid"));
     py::class_<CpuModule, std::shared_ptr<CpuModule>>(module, "CpuModule")
         .def(py::init([](const py::bytes& image, const std::string& name) {
                  const std::string_view view = image;
-                 const py::gil_scoped_release unlocked;
+                 const Unlocked unlocked;
                  return std::make_shared<CpuModule>(view.data(), view.size(), name);
              }),
              py::arg("image"), py::arg("name"))
@@ -103,14 +104,13 @@ void bind_cpu(py::module_& module) {
 }
 
 void bind_cuda(py::module_& module) {
-    using Unlocked = py::call_guard<py::gil_scoped_release>;
-    module.def("cuda_device_count", &driver::device_count, Unlocked());
+    module.def("cuda_device_count", &driver::device_count, py::call_guard<Unlocked>());
     module.def(
         "cuda_device_info",
         [](int device) {
             driver::DeviceInfo info;
             {
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 info = driver::device_info(device);
             }
             py::dict result;
@@ -127,32 +127,34 @@ void bind_cuda(py::module_& module) {
         [](int device, std::uintptr_t before, std::uintptr_t after) {
             driver::order_streams(device, stream_of(before), stream_of(after));
         },
-        py::arg("device"), py::arg("before"), py::arg("after"), Unlocked());
+        py::arg("device"), py::arg("before"), py::arg("after"), py::call_guard<Unlocked>());
     module.def(
         "cuda_synchronize",
         [](int device, std::uintptr_t stream) { driver::synchronize(device, stream_of(stream)); },
-        py::arg("device"), py::arg("stream") = 0, Unlocked());
-    module.def("cuda_allocate", &driver::allocate, py::arg("device"), py::arg("bytes"), Unlocked());
-    module.def("cuda_release", &driver::release, py::arg("device"), py::arg("address"), Unlocked());
+        py::arg("device"), py::arg("stream") = 0, py::call_guard<Unlocked>());
+    module.def("cuda_allocate", &driver::allocate, py::arg("device"), py::arg("bytes"),
+               py::call_guard<Unlocked>());
+    module.def("cuda_release", &driver::release, py::arg("device"), py::arg("address"),
+               py::call_guard<Unlocked>());
     module.def(
         "cuda_set_memory",
         [](int device, driver::Address address, int value, std::size_t bytes, std::uintptr_t stream) {
             driver::set_memory(device, address, value, bytes, stream_of(stream));
         },
         py::arg("device"), py::arg("address"), py::arg("value"), py::arg("bytes"), py::arg("stream"),
-        Unlocked());
+        py::call_guard<Unlocked>());
     module.def(
         "cuda_copy_from_host",
         [](int device, driver::Address to, std::uintptr_t from, std::size_t bytes) {
             driver::copy_from_host(device, to, reinterpret_cast<const void*>(from), bytes);
         },
-        py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), Unlocked());
+        py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), py::call_guard<Unlocked>());
     module.def(
         "cuda_copy_to_host",
         [](int device, std::uintptr_t to, driver::Address from, std::size_t bytes) {
             driver::copy_to_host(device, reinterpret_cast<void*>(to), from, bytes);
         },
-        py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), Unlocked());
+        py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), py::call_guard<Unlocked>());
 }
 
 // Unloading waits for the device, which must not keep Python waiting.
@@ -162,7 +164,7 @@ struct UnlockedDelete {
             delete module;
             return;
         }
-        const py::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         delete module;
     }
 };
@@ -183,7 +185,7 @@ void bind_stubs(py::module_& module) {
     py::class_<Stub, std::shared_ptr<Stub>>(module, "Stub")
         .def(py::init([](const py::bytes& image, const std::string& name, const std::string& build) {
                  const std::string_view view = image;
-                 const py::gil_scoped_release unlocked;
+                 const Unlocked unlocked;
                  return std::make_shared<Stub>(view.data(), view.size(), name, build);
              }),
              py::arg("image"), py::arg("name"), py::arg("build"));
@@ -194,15 +196,14 @@ void bind_stubs(py::module_& module) {
             [](const StubCall& self, driver::Address workspace, std::uint64_t bytes, std::uintptr_t stream) {
                 self.launch(workspace, bytes, stream_of(stream));
             },
-            py::arg("workspace"), py::arg("bytes"), py::arg("stream"),
-            py::call_guard<py::gil_scoped_release>());
+            py::arg("workspace"), py::arg("bytes"), py::arg("stream"), py::call_guard<Unlocked>());
     py::class_<StubFunction, std::shared_ptr<StubFunction>>(module, "StubFunction")
         .def(
             "query",
             [](const StubFunction& self, const py::tuple& arrays, const py::tuple& shape,
                const py::tuple& scalars) {
                 Problem problem = read_problem(arrays, shape, scalars);
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 return self.query(std::move(problem));
             },
             py::arg("arrays"), py::arg("shape"), py::arg("scalars"));
@@ -217,7 +218,7 @@ void bind_cuda_modules(py::module_& module) {
                 Arguments arguments(self.signature());
                 pack(arguments, self.signature(), values);
                 const Dim3 blocks = read_extents(grid, "grid"), threads = read_extents(block, "block");
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 self.launch(arguments, blocks, threads, shared.value_or(self.shared()), stream_of(stream));
             },
             py::arg("values"), py::arg("grid"), py::arg("block"), py::arg("stream"),
@@ -226,7 +227,7 @@ void bind_cuda_modules(py::module_& module) {
         .def(py::init([](int device, const py::bytes& image) {
                  const char* data =
                      PyBytes_AS_STRING(image.ptr());  // Python puts a zero byte behind it, as PTX needs
-                 const py::gil_scoped_release unlocked;
+                 const Unlocked unlocked;
                  return std::shared_ptr<CudaModule>(new CudaModule(device, data), UnlockedDelete{});
              }),
              py::arg("device"), py::arg("image"))
@@ -236,7 +237,7 @@ void bind_cuda_modules(py::module_& module) {
                const py::sequence& parameters, unsigned shared, const py::tuple& cluster, bool early) {
                 Signature signature = read_signature(parameters, true);
                 const Dim3 extents = read_extents(cluster, "cluster");
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 return CudaFunction(self, symbol, std::move(signature), shared, extents, early);
             },
             py::arg("symbol"), py::arg("parameters"), py::arg("shared"),
@@ -246,7 +247,7 @@ void bind_cuda_modules(py::module_& module) {
             [](const std::shared_ptr<CudaModule>& self, const std::string& symbol,
                const std::shared_ptr<Stub>& stub, const std::string& prefix, bool early, int sms,
                unsigned shared_limit) {
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 return std::make_shared<StubFunction>(self, symbol, stub, prefix, early,
                                                       Limits{sms, shared_limit});
             },
@@ -271,7 +272,7 @@ PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
     wootz::bind_metal(module);
 #endif
     const py::cpp_function at_exit([] {
-        const py::gil_scoped_release unlocked;
+        const wootz::Unlocked unlocked;
         wootz::driver::shutdown();
     });
     py::module_::import("atexit").attr("register")(at_exit);

@@ -23,6 +23,7 @@
 #include "launch.hpp"
 #include "metal.hpp"
 #include "packing.hpp"
+#include "unlocked.hpp"
 
 #if !__has_feature(objc_arc)
 #error "metal.mm is written for automatic reference counting: compile it with -fobjc-arc"
@@ -197,14 +198,14 @@ void bind_metal(py::module_& module) {
                     throw Error(ErrorKind::argument,
                                 "a launch has one size and one direction for each argument");
                 }
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 self.launch(arguments, sizes, outputs, blocks, threads);
             },
             py::arg("values"), py::arg("sizes"), py::arg("outputs"), py::arg("grid"), py::arg("block"));
     py::class_<MetalModule, std::shared_ptr<MetalModule>>(module, "MetalModule")
         .def(py::init([](const py::bytes& image, const std::string& name) {
                  const std::string_view view = image;
-                 const py::gil_scoped_release unlocked;
+                 const Unlocked unlocked;
                  return std::make_shared<MetalModule>(view.data(), view.size(), name);
              }),
              py::arg("image"), py::arg("name"))

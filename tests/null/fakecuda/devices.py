@@ -20,7 +20,7 @@ from wootz import _core, errors, modules
 
 from tests.null import loader_tools as tools
 from tests.null import stub_tools as stubs
-from tests.null.fakecuda.standin import F16, Driver, GpuArray, launches, main, raises, scenario
+from tests.null.fakecuda.standin import F16, Driver, GpuArray, launches, main, raises, scenario, wait_for
 
 CAPABILITIES = ((8, 0), (9, 0), (12, 0))
 TARGETS = ("gpu80", "gpu90a", "gpu120a")
@@ -171,11 +171,9 @@ def a_load_keeps_nobody_else_waiting() -> None:
     driver.block("cuDevicePrimaryCtxRetain")
     slow = threading.Thread(target=call, args=(kernel, 1))
     slow.start()
-    while not driver.blocked():
-        pass
+    wait_for(driver.blocked)
     driver.block("cuModuleLoadData")  # the first goes on, into the next wait
-    while not driver.log("cuModuleLoadData FAKE gpu90a"):
-        pass
+    wait_for(lambda: driver.log("cuModuleLoadData FAKE gpu90a"))
     call(kernel, 0)
     assert driver.blocked() == 1
     driver.block("cuModuleUnload")
@@ -183,8 +181,7 @@ def a_load_keeps_nobody_else_waiting() -> None:
     driver.block("cuDevicePrimaryCtxRetain")
     slow = threading.Thread(target=call, args=(kernel, 2))
     slow.start()
-    while not driver.blocked():
-        pass
+    wait_for(driver.blocked)
     call(kernel, 1)
     driver.block("")
     slow.join()
@@ -252,14 +249,14 @@ def leave_for_shared_memory_is_never_taken_back() -> None:
 @scenario
 def fork_while_another_thread_loads() -> None:
     """The child of such a fork has no CUDA, says so, and waits for nothing: locks of the other thread too."""
-    driver, kernel = mixed(), copies()
+    driver = mixed()
     host = tools.cpu_folder(Path(tempfile.mkdtemp()) / "a", tools.image())
     for blocked in ("cuInit", "cuModuleLoadData"):
         driver.block(blocked)
+        kernel = copies(note=blocked)
         slow = threading.Thread(target=call, args=(kernel, 1))
         slow.start()
-        while not driver.blocked():
-            pass
+        wait_for(driver.blocked)
         pid = os.fork()
         if pid == 0:
             status = 1

@@ -14,7 +14,6 @@ import os
 import re
 import tempfile
 import threading
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ from wootz import _core, errors, modules
 
 from tests.null import loader_tools as tools
 from tests.null import stub_tools as stubs
-from tests.null.fakecuda.standin import F16, Driver, Interface, main, scenario
+from tests.null.fakecuda.standin import F16, Driver, Interface, main, scenario, wait_for
 
 CODES = [int(code) for code in re.findall(r"\{(\d+),", (Path(__file__).parent / "codes.inc").read_text())]
 
@@ -305,10 +304,7 @@ def tell_blocked(call: str) -> None:
     caught: list[Any] = []
     teller = threading.Thread(target=lambda: caught.extend(story.tell()))
     teller.start()
-    end = time.monotonic() + 10
-    while not story.driver.blocked() and time.monotonic() < end:
-        time.sleep(0.001)
-    assert story.driver.blocked() == 1, "the call was not made, or this thread did not run while it was"
+    wait_for(story.driver.blocked)  # the call was made, and this thread runs
     story.driver.block("")
     teller.join()
     assert not caught

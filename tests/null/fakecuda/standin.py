@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,14 @@ def raises(kind: type[Exception], *parts: str) -> Iterator[list[Exception]]:
     assert caught, f"no {kind.__name__}"
     missing = [part for part in parts if part not in str(caught[0])]
     assert not missing, f"{caught[0]!r} does not say {missing}"
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30) -> None:
+    """Until it holds. Raises AssertionError when that takes too long."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.001)
 
 
 def library() -> wootz.Library:
