@@ -35,11 +35,14 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("fakecuda"))
 
 
+FORKS = "-Wignore:This process:DeprecationWarning"  # from 3.12 on, of one that has threads
+
+
 def child(*arguments: str, libcuda: Path | str, **more: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([ROOT, *sys.path])
     environment = {**os.environ, "PYTHONPATH": path, "WOOTZ_LIBCUDA": str(libcuda), **more}
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=120
+        [sys.executable, FORKS, *arguments], capture_output=True, text=True, env=environment, timeout=120
     )
 
 
