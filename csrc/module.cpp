@@ -75,13 +75,12 @@ CudaModule::~CudaModule() {
 }
 
 void CudaModule::raise_shared(driver::Function function, unsigned bytes) {
-    const driver::Api& api = driver::api();
     const std::lock_guard<std::mutex> lock(mutex_);
-    int allowed = 0;
-    driver::check(api.function_get(&allowed, kMaxDynamicShared, function), "cuFuncGetAttribute");
-    if (static_cast<int>(bytes) <= allowed) return;
-    driver::check(api.function_set(function, kMaxDynamicShared, static_cast<int>(bytes)),
+    unsigned& allowed = allowed_[function];
+    if (bytes <= allowed) return;
+    driver::check(driver::api().function_set(function, kMaxDynamicShared, static_cast<int>(bytes)),
                   "cuFuncSetAttribute");
+    allowed = bytes;
 }
 
 // ---- entry points

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,7 +31,8 @@ class CudaModule {
   private:
     int device_;
     driver::Module handle_ = nullptr;
-    std::mutex mutex_;  // of raise_shared
+    std::mutex mutex_;  // of what follows
+    std::map<driver::Function, unsigned> allowed_;
 };
 
 // One launch's extents. cluster: blocks that run together; 1, 1, 1 for no clusters.

@@ -63,7 +63,7 @@ def close(y: Any, want: Any) -> bool:
 
 
 def cases(lib: Any, torch: Any, device: str) -> list[Case]:
-    """With a workspace and without, quantised and dense, few rows and many; each compared with the reference."""
+    """With a workspace and without, quantised and dense, few rows and many; each compared with NumPy."""
     made = []
     for name, m, n, k, format in (
         ("qgemv", 1, 512, 1024, "mxfp4"),

@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -153,7 +154,17 @@ def first_loads_at_once() -> None:
 
         return run
 
-    at_once(*[work(number) for number in range(8)])
+    driver.block("cuModuleLoadData")
+    blocked: list[int] = []
+
+    def watch() -> None:
+        wait_for(lambda: driver.blocked() == 3)
+        time.sleep(0.3)  # for any other thread that would load
+        blocked.append(driver.blocked())
+        driver.block("")
+
+    at_once(watch, *[work(number) for number in range(8)])
+    assert blocked == [3], "one load a device"
     assert Counter(driver.log("cuModuleLoadData")) == Counter(f"cuModuleLoadData FAKE {t}" for t in TARGETS)
     assert Counter(driver.log("cuDevicePrimaryCtxRetain")) == Counter(
         f"cuDevicePrimaryCtxRetain {n}" for n in range(3)
