@@ -9,6 +9,7 @@
 #include "driver.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
+#include "unlocked.hpp"
 
 namespace py = pybind11;
 
@@ -286,7 +287,7 @@ void refuse_lazy_tensor(const py::object& array, const std::string& name) {
 
 // The device that owns the memory: the driver knows it.
 int owning_device(std::uintptr_t address, const std::string& name) {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     try {
         const int device = driver::device_of_pointer(address);
         if (device >= 0) return device;  // below: memory that the device reaches, and that no driver made

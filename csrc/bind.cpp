@@ -17,6 +17,7 @@
 #include "module.hpp"
 #include "packing.hpp"
 #include "stub.hpp"
+#include "unlocked.hpp"
 #if defined(__APPLE__)
 #include "metal.hpp"
 #endif
@@ -91,7 +92,7 @@ void bind_cpu(py::module_& module) {
     py::class_<CpuModule, std::shared_ptr<CpuModule>>(module, "CpuModule")
         .def(py::init([](const py::bytes& image, const std::string& name) {
                  const std::string_view view = image;
-                 const py::gil_scoped_release unlocked;
+                 const Unlocked unlocked;
                  return std::make_shared<CpuModule>(view.data(), view.size(), name);
              }),
              py::arg("image"), py::arg("name"))
@@ -105,14 +106,13 @@ void bind_cpu(py::module_& module) {
 }
 
 void bind_cuda(py::module_& module) {
-    using Unlocked = py::call_guard<py::gil_scoped_release>;
-    module.def("cuda_device_count", &driver::device_count, Unlocked());
+    module.def("cuda_device_count", &driver::device_count, py::call_guard<Unlocked>());
     module.def(
         "cuda_device_info",
         [](int device) {
             driver::DeviceInfo info;
             {
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 info = driver::device_info(device);
             }
             py::dict result;
@@ -129,7 +129,7 @@ void bind_cuda(py::module_& module) {
         [](int device, bool ask_free) {
             driver::DeviceMemory memory;
             {
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 memory = driver::device_memory(device, ask_free);
             }
             return py::make_tuple(memory.total, memory.free, memory.integrated);
@@ -140,33 +140,47 @@ void bind_cuda(py::module_& module) {
         [](int device, std::uintptr_t before, std::uintptr_t after) {
             driver::order_streams(device, stream_of(before), stream_of(after));
         },
-        py::arg("device"), py::arg("before"), py::arg("after"), Unlocked());
+        py::arg("device"), py::arg("before"), py::arg("after"), py::call_guard<Unlocked>());
     module.def(
         "cuda_synchronize",
         [](int device, std::uintptr_t stream) { driver::synchronize(device, stream_of(stream)); },
-        py::arg("device"), py::arg("stream") = 0, Unlocked());
-    module.def("cuda_allocate", &driver::allocate, py::arg("device"), py::arg("bytes"), Unlocked());
-    module.def("cuda_release", &driver::release, py::arg("device"), py::arg("address"), Unlocked());
+        py::arg("device"), py::arg("stream") = 0, py::call_guard<Unlocked>());
+    module.def("cuda_allocate", &driver::allocate, py::arg("device"), py::arg("bytes"),
+               py::call_guard<Unlocked>());
+    module.def("cuda_release", &driver::release, py::arg("device"), py::arg("address"),
+               py::call_guard<Unlocked>());
     module.def(
         "cuda_set_memory",
         [](int device, driver::Address address, int value, std::size_t bytes, std::uintptr_t stream) {
             driver::set_memory(device, address, value, bytes, stream_of(stream));
         },
         py::arg("device"), py::arg("address"), py::arg("value"), py::arg("bytes"), py::arg("stream"),
-        Unlocked());
+        py::call_guard<Unlocked>());
     module.def(
         "cuda_copy_from_host",
         [](int device, driver::Address to, std::uintptr_t from, std::size_t bytes) {
             driver::copy_from_host(device, to, reinterpret_cast<const void*>(from), bytes);
         },
-        py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), Unlocked());
+        py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), py::call_guard<Unlocked>());
     module.def(
         "cuda_copy_to_host",
         [](int device, std::uintptr_t to, driver::Address from, std::size_t bytes) {
             driver::copy_to_host(device, reinterpret_cast<void*>(to), from, bytes);
         },
-        py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), Unlocked());
+        py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), py::call_guard<Unlocked>());
 }
+
+// Unloading waits for the device, which must not keep Python waiting.
+struct UnlockedDelete {
+    void operator()(CudaModule* module) const {
+        if (!driver::usable() || PyGILState_Check() == 0) {
+            delete module;
+            return;
+        }
+        const Unlocked unlocked;
+        delete module;
+    }
+};
 
 // Python's numbers as a stub takes them. Throws Error(argument) for one that does not fit.
 Problem read_problem(const py::tuple& arrays, const py::tuple& shape, const py::tuple& scalars) {
@@ -184,7 +198,7 @@ void bind_stubs(py::module_& module) {
     py::class_<Stub, std::shared_ptr<Stub>>(module, "Stub")
         .def(py::init([](const py::bytes& image, const std::string& name, const std::string& build) {
                  const std::string_view view = image;
-                 const py::gil_scoped_release unlocked;
+                 const Unlocked unlocked;
                  return std::make_shared<Stub>(view.data(), view.size(), name, build);
              }),
              py::arg("image"), py::arg("name"), py::arg("build"));
@@ -193,7 +207,7 @@ void bind_stubs(py::module_& module) {
         .def(
             "step",
             [](const StubCall& self, std::vector<std::uint32_t> arrays, bool packs) {
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 return self.step(std::move(arrays), packs);
             },
             py::arg("arrays"), py::arg("packs"));
@@ -203,7 +217,7 @@ void bind_stubs(py::module_& module) {
             [](const StubFunction& self, const py::tuple& arrays, const py::tuple& shape,
                const py::tuple& scalars) {
                 Problem problem = read_problem(arrays, shape, scalars);
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 return self.query(std::move(problem));
             },
             py::arg("arrays"), py::arg("shape"), py::arg("scalars"));
@@ -217,7 +231,7 @@ void bind_cuda_modules(py::module_& module) {
                const py::tuple& block, std::optional<unsigned> shared, bool packs) {
                 auto [pattern, reach] = read_sources(self.signature(), values);
                 const Dim3 blocks = read_extents(grid, "grid"), threads = read_extents(block, "block");
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 return self.step(std::move(pattern), reach, blocks, threads, shared.value_or(self.shared()),
                                  packs);
             },
@@ -227,8 +241,8 @@ void bind_cuda_modules(py::module_& module) {
         .def(py::init([](int device, const py::bytes& image) {
                  const char* data =
                      PyBytes_AS_STRING(image.ptr());  // Python puts a zero byte behind it, as PTX needs
-                 const py::gil_scoped_release unlocked;
-                 return std::make_shared<CudaModule>(device, data);
+                 const Unlocked unlocked;
+                 return std::shared_ptr<CudaModule>(new CudaModule(device, data), UnlockedDelete{});
              }),
              py::arg("device"), py::arg("image"))
         .def(
@@ -237,7 +251,7 @@ void bind_cuda_modules(py::module_& module) {
                const py::sequence& parameters, unsigned shared, const py::tuple& cluster, bool early) {
                 Signature signature = read_signature(parameters, true);
                 const Dim3 extents = read_extents(cluster, "cluster");
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 return CudaFunction(self, symbol, std::move(signature), shared, extents, early);
             },
             py::arg("symbol"), py::arg("parameters"), py::arg("shared"),
@@ -247,7 +261,7 @@ void bind_cuda_modules(py::module_& module) {
             [](const std::shared_ptr<CudaModule>& self, const std::string& symbol,
                const std::shared_ptr<Stub>& stub, const std::string& prefix, bool early, int sms,
                unsigned shared_limit) {
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 return std::make_shared<StubFunction>(self, symbol, stub, prefix, early,
                                                       Limits{sms, shared_limit});
             },
@@ -258,7 +272,8 @@ void bind_cuda_modules(py::module_& module) {
 }  // namespace
 }  // namespace wootz
 
-PYBIND11_MODULE(_core, module) {
+// Nothing here needs Python's lock: see python/wootz/once.py for what is shared on Python's side.
+PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
     module.doc() =
         "The loader of wootz: arrays, binaries and launches. Private; importing it touches no driver.";
     py::register_local_exception_translator(&wootz::translate);
@@ -273,7 +288,7 @@ PYBIND11_MODULE(_core, module) {
     wootz::bind_metal(module);
 #endif
     const py::cpp_function at_exit([] {
-        const py::gil_scoped_release unlocked;
+        const wootz::Unlocked unlocked;
         wootz::driver::shutdown();
     });
     py::module_::import("atexit").attr("register")(at_exit);

@@ -13,6 +13,7 @@
 #include "launcher.hpp"
 #include "plan.hpp"
 #include "steps.hpp"
+#include "unlocked.hpp"
 
 namespace py = pybind11;
 
@@ -49,7 +50,7 @@ void bind_steps(py::module_& module) {
             [](const Steps& self, const py::tuple& addresses, std::uint64_t workspace, std::uint64_t bytes,
                std::uintptr_t stream) {
                 const auto numbers = read_addresses(self, addresses);
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 self.launch({numbers.data(), workspace, bytes, stream_of(stream)});
             },
             py::arg("addresses"), py::arg("workspace") = 0, py::arg("bytes") = 0, py::arg("stream") = 0);
@@ -67,7 +68,7 @@ void bind_plan(py::module_& module) {
             "launch",
             [](Launcher& self, const py::tuple& addresses, std::uintptr_t stream) {
                 const auto numbers = read_addresses(self.steps(), addresses);
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 self.launch(numbers.data(), stream_of(stream));
             },
             py::arg("addresses"), py::arg("stream"))
@@ -75,7 +76,7 @@ void bind_plan(py::module_& module) {
             "capture",
             [](const Launcher& self, const py::tuple& addresses, std::uintptr_t stream) {
                 const auto numbers = read_addresses(self.steps(), addresses);
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 return Nodes{self.steps().capture(self.call(numbers.data(), stream_of(stream)))};
             },
             py::arg("addresses"), py::arg("stream"))
@@ -83,7 +84,7 @@ void bind_plan(py::module_& module) {
             "update",
             [](const Launcher& self, const py::tuple& addresses, std::uintptr_t graph, const Nodes& nodes) {
                 const auto numbers = read_addresses(self.steps(), addresses);
-                const py::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 self.steps().update(self.call(numbers.data(), nullptr),
                                     reinterpret_cast<driver::GraphExec>(graph), nodes.nodes);
             },

@@ -1,12 +1,15 @@
 #include "driver.hpp"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
+#include <thread>
 
 #include "errors.hpp"
 
@@ -18,16 +21,25 @@ constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76, kSharedOptIn = 97
 constexpr int kIntegrated = 18;
 constexpr int kPointerDevice = 9;  // CUpointer_attribute
 constexpr unsigned kEventNoTiming = 2;
+constexpr std::chrono::milliseconds kPatience{1000};  // of shutdown(), with calls under way
+
+// Devices are retained independently: the first use of one may take long, and no other waits for it.
+struct Primary {
+    std::mutex mutex;
+    DeviceHandle handle = 0;
+    std::atomic<Context> context{nullptr};  // set last
+};
 
 // Never destroyed: objects of other threads or of a late collection may still look at it while the process
 // ends.
 struct State {
-    std::mutex mutex;
+    std::mutex mutex;  // of the start
     void* library = nullptr;
     Api api;
-    std::atomic<bool> ready{false}, closed{false};
-    pid_t owner = 0;
-    std::array<std::atomic<Context>, kMaxDevices> contexts{};
+    std::atomic<bool> ready{false}, closed{false}, forked{false};
+    std::atomic<pid_t> owner{0};  // the process that started the driver, or is about to
+    std::atomic<int> uses{0};     // scopes that are open
+    std::array<Primary, kMaxDevices> devices{};
 };
 
 State& state() {
@@ -65,29 +77,58 @@ void resolve(void* library, Api& api) {
 
 void refuse_unusable(const State& s) {
     if (s.closed) throw Error(ErrorKind::device, "the CUDA driver was given back: the process is ending");
-    if (s.ready && s.owner != getpid()) {
+    if (s.forked) {
         throw Error(ErrorKind::device,
                     "CUDA was used before this process was forked (by process " + std::to_string(s.owner) +
                         "); start workers with the \"spawn\" method, or fork before the first use");
     }
 }
 
-Context retain(int device) {
+// Runs in the child of a fork. Locks that another thread held stay locked there: nothing may take one again.
+void after_fork() {
     State& s = state();
-    const Api& driver = api();
+    if (s.owner != 0) s.forked = true;
+}
+
+// After a failure the next call starts anew. A fork while the driver starts leaves the child without one.
+void start(State& s) {
+    static const int watched = pthread_atfork(nullptr, nullptr, &after_fork);
+    if (watched != 0) throw Error(ErrorKind::device, "the system has no memory left to watch for forks");
+    s.owner = getpid();
+    try {
+        if (s.library == nullptr) s.library = open_library();
+        resolve(s.library, s.api);
+        check(s.api.init(0), "cuInit");
+    } catch (...) {
+        s.owner = 0;
+        throw;
+    }
+    s.ready.store(true, std::memory_order_release);
+}
+
+Context retain(int device, const Api& driver) {
     if (device < 0 || device >= kMaxDevices) {
         throw Error(ErrorKind::device, "cuda:" + std::to_string(device) + " is no device number");
     }
-    std::atomic<Context>& slot = s.contexts[static_cast<std::size_t>(device)];
-    if (Context known = slot.load(std::memory_order_acquire)) return known;
-    std::lock_guard<std::mutex> lock(s.mutex);
-    if (Context known = slot.load(std::memory_order_acquire)) return known;
-    DeviceHandle handle = 0;
-    check(driver.device_get(&handle, device), "cuDeviceGet");
+    Primary& primary = state().devices[static_cast<std::size_t>(device)];
+    if (Context known = primary.context.load(std::memory_order_acquire)) return known;
+    const std::lock_guard<std::mutex> lock(primary.mutex);
+    if (Context known = primary.context.load(std::memory_order_acquire)) return known;
+    check(driver.device_get(&primary.handle, device), "cuDeviceGet");
     Context context = nullptr;
-    check(driver.context_retain(&context, handle), "cuDevicePrimaryCtxRetain");
-    slot.store(context, std::memory_order_release);
+    check(driver.context_retain(&context, primary.handle), "cuDevicePrimaryCtxRetain");
+    primary.context.store(context, std::memory_order_release);
     return context;
+}
+
+// Whether all scopes were closed before patience ran out. None opens any more: the state is closed.
+bool calls_ended(const State& s) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (s.uses != 0) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
 }
 
 int attribute(const Api& driver, DeviceHandle handle, int which) {
@@ -102,16 +143,8 @@ const Api& api() {
     State& s = state();
     refuse_unusable(s);
     if (s.ready.load(std::memory_order_acquire)) return s.api;
-    std::lock_guard<std::mutex> lock(s.mutex);
-    if (s.ready) return s.api;
-    if (s.library == nullptr) {
-        void* library = open_library();
-        resolve(library, s.api);
-        s.library = library;
-    }
-    check(s.api.init(0), "cuInit");
-    s.owner = getpid();
-    s.ready.store(true, std::memory_order_release);
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    if (!s.ready) start(s);
     return s.api;
 }
 
@@ -134,23 +167,27 @@ void need(bool found, const char* call, const char* release) {
 
 bool usable() {
     const State& s = state();
-    return s.ready && !s.closed && s.owner == getpid();
+    return s.ready && !s.closed && !s.forked;
 }
 
 void shutdown() {
     State& s = state();
     const bool was_usable = usable();
     s.closed = true;
-    if (!was_usable) return;
-    for (int device = 0; device < kMaxDevices; ++device) {
-        if (s.contexts[static_cast<std::size_t>(device)].exchange(nullptr) == nullptr) continue;
-        DeviceHandle handle = 0;  // a failure here has nobody left to tell: the driver may be gone already
-        if (s.api.device_get(&handle, device) == kSuccess) s.api.context_release(handle);
+    // A thread that is still inside a call keeps its context, which then goes with the process.
+    if (!was_usable || !calls_ended(s)) return;
+    for (Primary& primary : s.devices) {
+        // A failure here has nobody left to tell: the driver may be gone already.
+        if (primary.context.exchange(nullptr) != nullptr) s.api.context_release(primary.handle);
     }
 }
 
+Scope::Use::Use() { ++state().uses; }
+
+Scope::Use::~Use() { --state().uses; }
+
 Scope::Scope(int device) : api_(api()) {
-    const Context wanted = retain(device);
+    const Context wanted = retain(device, api_);
     Context current = nullptr;
     pushed_ = api_.context_current(&current) != kSuccess || current != wanted;
     if (pushed_) check(api_.context_push(wanted), "cuCtxPushCurrent");

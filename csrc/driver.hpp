@@ -126,8 +126,8 @@ void check(Result result, const char* call);
 // True while driver calls are safe: initialised by this very process, and not shut down.
 bool usable();
 
-// Gives the primary contexts back and forbids further calls. Runs at Python's exit, before objects are torn
-// down.
+// Forbids further calls, waits a second at most for scopes of other threads to close, and gives the primary
+// contexts back. Runs at Python's exit, before objects are torn down.
 void shutdown();
 
 // Makes a device's primary context current for the life of the object, unless it is already. The context is
@@ -140,6 +140,11 @@ class Scope {
     Scope& operator=(const Scope&) = delete;
 
   private:
+    struct Use {  // of the driver, as shutdown() counts them
+        Use();
+        ~Use();
+    };
+    Use use_;  // first: no check of the state may come before it
     const Api& api_;
     bool pushed_;
 };

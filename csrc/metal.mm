@@ -24,6 +24,7 @@
 #include "metal.hpp"
 #include "packing.hpp"
 #include "steps.hpp"
+#include "unlocked.hpp"
 
 #if !__has_feature(objc_arc)
 #error "metal.mm is written for automatic reference counting: compile it with -fobjc-arc"
@@ -230,7 +231,7 @@ void bind_metal(py::module_& module) {
     py::class_<MetalModule, std::shared_ptr<MetalModule>>(module, "MetalModule")
         .def(py::init([](const py::bytes& image, const std::string& name) {
                  const std::string_view view = image;
-                 const py::gil_scoped_release unlocked;
+                 const Unlocked unlocked;
                  return std::make_shared<MetalModule>(view.data(), view.size(), name);
              }),
              py::arg("image"), py::arg("name"))

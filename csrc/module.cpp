@@ -108,6 +108,15 @@ CudaModule::~CudaModule() {
     }
 }
 
+void CudaModule::raise_shared(driver::Function function, unsigned bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unsigned& allowed = allowed_[function];
+    if (bytes <= allowed) return;
+    driver::check(driver::api().function_set(function, kMaxDynamicShared, static_cast<int>(bytes)),
+                  "cuFuncSetAttribute");
+    allowed = bytes;
+}
+
 // ---- entry points
 
 CudaEntry::CudaEntry(std::shared_ptr<CudaModule> module, std::string symbol)
@@ -124,16 +133,18 @@ CudaEntry::CudaEntry(std::shared_ptr<CudaModule> module, std::string symbol)
 std::size_t CudaEntry::parameter_bytes(std::size_t index, bool& known) const {
     const driver::Api& api = driver::api();
     known = api.function_parameter != nullptr;  // drivers before CUDA 12.4 have no such query
+    if (!known) return 0;
     std::size_t offset = 0, size = 0;
-    const bool present = known && api.function_parameter(handle_, index, &offset, &size) == driver::kSuccess;
-    return present ? size : 0;
+    const driver::Result result = api.function_parameter(handle_, index, &offset, &size);
+    if (result == driver::kInvalidValue) return 0;  // past the last one
+    driver::check(result, "cuFuncGetParamInfo");
+    return size;
 }
 
 void CudaEntry::allow_shared(unsigned bytes) const {
     if (bytes <= allowed_shared_.load(std::memory_order_relaxed)) return;
     driver::Scope scope(device());
-    driver::check(driver::api().function_set(handle_, kMaxDynamicShared, static_cast<int>(bytes)),
-                  "cuFuncSetAttribute");
+    module_->raise_shared(handle_, bytes);
     allowed_shared_.store(bytes, std::memory_order_relaxed);
 }
 

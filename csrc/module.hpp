@@ -4,7 +4,9 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "driver.hpp"
@@ -24,10 +26,15 @@ class CudaModule {
 
     int device() const { return device_; }
     driver::Module handle() const { return handle_; }
+    // Lets launches of a function ask for this much dynamic shared memory, or more: what one user of the
+    // function was given, another never takes back. Needs the device's context to be current.
+    void raise_shared(driver::Function function, unsigned bytes);
 
   private:
     int device_;
     driver::Module handle_ = nullptr;
+    std::mutex mutex_;  // of what follows
+    std::map<driver::Function, unsigned> allowed_;
 };
 
 // One launch's extents. cluster: blocks that run together; 1, 1, 1 for no clusters.

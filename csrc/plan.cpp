@@ -13,6 +13,7 @@
 #include "bind.hpp"
 #include "errors.hpp"
 #include "fast_plan.hpp"
+#include "unlocked.hpp"
 
 namespace py = pybind11;
 
@@ -186,7 +187,8 @@ Slot read_slot(const py::tuple& record, std::size_t arrays) {
     for (const py::handle each : record[4]) {
         const auto part = py::cast<py::tuple>(each);
         slot.parts.push_back({given(part[0]), py::cast<std::uint32_t>(part[1]),
-                              py::cast<std::int32_t>(part[2]), read_wanted(part[3]), py::cast<bool>(part[4])});
+                              py::cast<std::int32_t>(part[2]), read_wanted(part[3]),
+                              py::cast<bool>(part[4])});
         const Part& made = slot.parts.back();
         if (made.array >= arrays || made.same >= static_cast<std::int32_t>(arrays))
             throw Error(ErrorKind::artifact, "a plan has a part of an array that it does not have");
@@ -293,7 +295,7 @@ PyObject* ready_bound(PyObject* self, PyObject* record) {
             bound->launcher = py::cast<std::shared_ptr<Launcher>>(spec[0]);
             if (bound->addresses.size() != bound->launcher->steps().arrays())
                 throw Error(ErrorKind::argument, "a bound plan has another number of arrays");
-            const py::gil_scoped_release release;
+            const Unlocked release;
             const Call call = bound->launcher->call(bound->addresses.data(), nullptr);
             bound->steps = std::make_unique<Steps>(bound->launcher->steps().bound(call));
         }

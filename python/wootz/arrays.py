@@ -30,6 +30,7 @@ __all__ = [
 
 View = _core.View
 NO_SYNC = -1
+_DIGITS = 10  # no device number has as many: it would not fit the driver's
 DEFAULT_STREAM = 1  # the handle of CUDA's legacy default stream; DLPack forbids 0
 
 _NUMPY_NAMES = {
@@ -123,10 +124,9 @@ def to_device(array: np.ndarray[Any, np.dtype[Any]], device: str = "cuda:0") -> 
 def parse_device(device: str) -> tuple[str, int | None]:
     """("cuda", 1) of "cuda:1", ("cuda", None) of "cuda", ("cpu", None) of "cpu". Raises DeviceError."""
     kind, colon, number = str(device).partition(":")
-    if kind not in ("cpu", "cuda", "metal") or (
-        colon and (kind != "cuda" or not (number.isascii() and number.isdecimal()))
-    ):
-        raise DeviceError(f'device is {device!r}; want "cpu", "cuda", "cuda:N" or "metal"')
+    numbered = number.isascii() and number.isdecimal() and len(number) < _DIGITS
+    if kind not in ("cpu", "cuda", "metal") or (colon and not (kind == "cuda" and numbered)):
+        raise DeviceError(f'device is {str(device)[:80]!r}; want "cpu", "cuda", "cuda:N" or "metal"')
     return kind, int(number) if colon else None
 
 

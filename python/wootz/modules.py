@@ -1,5 +1,5 @@
 """Devices and binaries: what a device is, and artifact files read, checked and loaded once a process and
-device.
+device, by whichever thread asks first.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any
 from . import _core
 from .errors import ArtifactError, DeviceError
 from .log import event
+from .once import Once
 from .select import Device, Row, ptx_version, reason
 
 __all__ = ["fits", "load_module", "load_stub", "read_artifact", "resolve_device"]
 
 Module = Any  # _core.CpuModule, CudaModule or MetalModule
-_modules: dict[tuple[str, str], Module] = {}
+_modules: Once[tuple[str, str], Module] = Once()
 """By sha256 and device. Binaries stay loaded: a captured graph or a running kernel may still need them."""
-_stubs: dict[tuple[str, str], Any] = {}
+_stubs: Once[tuple[str, str], Any] = Once()
 """By sha256 and the sha256 of the source."""
 
 
@@ -130,12 +131,13 @@ def load_module(folder: Path, file: Mapping[str, Any], device: Device) -> Module
     """
     if (recipe := file.get("recipe")) is not None:
         return recipe.load(device)
-    key = file["sha256"], str(device)
-    module = _modules.get(key)
-    if module is None:
-        start = time.perf_counter()
-        module = _modules[key] = _LOAD[device.kind](read_artifact(folder, file), file["file"], device)
-        _note_module(file, device, 1e3 * (time.perf_counter() - start))
+    return _modules.get((file["sha256"], str(device)), lambda: _load(folder, file, device))
+
+
+def _load(folder: Path, file: Mapping[str, Any], device: Device) -> Module:
+    start = time.perf_counter()
+    module = _LOAD[device.kind](read_artifact(folder, file), file["file"], device)
+    _note_module(file, device, 1e3 * (time.perf_counter() - start))
     return module
 
 
@@ -161,11 +163,9 @@ def load_stub(folder: Path, cell: Mapping[str, Any]) -> Any:
     if cell.get("stub") is None:
         return None
     file, build = check_file(cell["stub"], "isa"), str(cell.get("source_sha256") or "unknown")
-    key = file["sha256"], build
-    stub = _stubs.get(key)
-    if stub is None:
-        stub = _stubs[key] = _core.Stub(read_artifact(folder, file), file["file"], build)
-    return stub
+    return _stubs.get(
+        (file["sha256"], build), lambda: _core.Stub(read_artifact(folder, file), file["file"], build)
+    )
 
 
 _LOAD: dict[str, Callable[[bytes, str, Device], Module]] = {

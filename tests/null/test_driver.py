@@ -12,10 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.null.fakecuda import ends
+
 HERE = Path(__file__).parent / "fakecuda"
 NAMES = [
     (file, name)
-    for file in ("scenarios.py", "failures.py", "templates.py", "information.py", "on_demand.py", "plans.py")
+    for file in (
+        "scenarios.py",
+        "failures.py",
+        "templates.py",
+        "information.py",
+        "on_demand.py",
+        "plans.py",
+        "faults.py",
+        "devices.py",
+    )
     for name in re.findall(r"^@scenario\ndef (\w+)", (HERE / file).read_text(), re.M)
 ]
 ROOT = str(Path(__file__).parents[2])
@@ -33,11 +44,14 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("fakecuda"))
 
 
+FORKS = "-Wignore:This process:DeprecationWarning"  # from 3.12 on, of one that has threads
+
+
 def child(*arguments: str, libcuda: Path | str, **more: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([ROOT, *sys.path])
     environment = {**os.environ, "PYTHONPATH": path, "WOOTZ_LIBCUDA": str(libcuda), **more}
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=120
+        [sys.executable, FORKS, *arguments], capture_output=True, text=True, env=environment, timeout=120
     )
 
 
@@ -58,6 +72,31 @@ def test_exit_gives_the_context_back_and_calls_nothing_after(fake: Path, tmp_pat
     lines = log.read_text().splitlines()
     assert lines[-1] == "cuDevicePrimaryCtxRelease 0"
     assert sum(line.startswith("cuDevicePrimaryCtxRe") for line in lines) == 2
+
+
+SAYS = {
+    "handlers_before_and_after": "(16,)\nDeviceError the CUDA driver was given back: the process is ending",
+    "an_object_launches_when_it_dies": "Error the CUDA driver was given back: the process is ending",
+    "a_fork_ends_first": "DeviceError CUDA was used before this process was forked",
+}
+
+
+@pytest.mark.parametrize("way", ends.WAYS)
+def test_ends(fake: Path, tmp_path: Path, way: str) -> None:
+    """Each context that was retained is given back once, after the last other call; or no call is made."""
+    _, status, released = ends.WAYS[way]
+    log = tmp_path / "log"
+    log.touch()
+    done = child(str(HERE / "ends.py"), way, libcuda=fake, FAKECUDA_LOG=str(log))
+    assert done.returncode == status, done.stderr
+    assert done.stderr == "" or way == "an_exception", done.stderr
+    assert SAYS.get(way, "") in done.stdout
+    lines = log.read_text().splitlines()
+    count = sum(line.startswith("cuDevicePrimaryCtxRetain") for line in lines)
+    assert count == (0 if way == "never_used" else 2)
+    ends_with = ["cuDevicePrimaryCtxRelease 0", "cuDevicePrimaryCtxRelease 1"] if released else []
+    assert [line for line in lines if line.startswith("cuDevicePrimaryCtxRelease")] == ends_with
+    assert lines[len(lines) - len(ends_with) :] == ends_with, lines[-5:]
 
 
 def test_a_driver_without_parameter_queries(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import wootz
 from wootz import modules
 from wootz.errors import ArgumentError, ArtifactError
 from wootz.formulas import compile_formula, spell
+from wootz.once import Once
 
 from tests.null import loader_tools as tools
 
@@ -60,7 +61,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damaged_artifacts(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "_modules", {})
+    monkeypatch.setattr(modules, "_modules", Once())
     how, message = DAMAGE[name]
     call = damage(tools.cpu_folder(tmp_path / "a", tools.image()), how)
     with pytest.raises(ArtifactError, match=message):

@@ -7,25 +7,35 @@
 // A "binary" is text: a line "FAKE ...", then a line "symbol size size ..." for each entry point.
 // Environment: FAKECUDA_LOG=file: each call is appended there at once. Control functions (fake_*) are called
 // through ctypes.
+//
+// It keeps account of what was handed out (fake_live), and notes what a real driver would not survive
+// (fake_wrong): a handle used after its end, on another device, or in a context that nobody retains.
 
+#include <array>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
 
 struct Failure {
-    int code, skip;
+    int code, skip, times;  // times < 0: for ever
 };
 struct FakeFunction {
     std::string symbol;
     std::vector<std::size_t> sizes;
+    int device = 0;
+    std::map<int, int> attributes{};
 };
 struct FakeModule {
     std::map<std::string, FakeFunction> functions;
@@ -39,14 +49,19 @@ struct FakeNode {
     FakeFunction* function;  // null: no kernel's
 };
 using Nodes = std::vector<FakeNode*>;
+constexpr int kMaxDevices = 16;
 struct State {
-    std::mutex mutex;  // of what every call changes
-    std::string log;
+    std::mutex mutex;  // of all that follows; never held while a call is blocked
+    std::condition_variable unblocked;
+    std::string log, wrong, blocking;
+    int blocked = 0;
     std::map<std::string, Failure> failures;
     std::map<std::uint64_t, Memory> memory;
-    int devices = 1, major = 9, minor = 0, version = 13000;
-    int retained[16] = {};
-    int modules = 0;
+    std::set<std::uint64_t> allocated;
+    std::set<const void*> modules, events;
+    int devices = 1, version = 13000;
+    std::array<std::pair<int, int>, kMaxDevices> capability{};
+    std::array<int, kMaxDevices> retained{};
     int clusters = 128;                        // blocks in clusters that run at once
     int static_shared = 0;                     // bytes that kernels declare
     std::map<std::uintptr_t, Nodes> captures;  // by stream, the last one at the end
@@ -54,49 +69,89 @@ struct State {
 };
 
 State& state() {
-    static State* instance = new State;
+    static State* instance = [] {
+        auto* made = new State;
+        made->capability.fill({9, 0});
+        return made;
+    }();
     return *instance;
 }
 
+using Lock = std::unique_lock<std::mutex>;
+
 thread_local std::vector<std::intptr_t> contexts;  // of this thread; a context is its device's number + 1
 
-constexpr int kInvalidValue = 1, kInvalidImage = 200, kInvalidContext = 201, kNoBinary = 209, kNotFound = 500;
+constexpr int kInvalidValue = 1, kInvalidDevice = 101, kInvalidImage = 200, kInvalidContext = 201,
+              kNoBinary = 209, kInvalidHandle = 400, kNotFound = 500, kTimeout = 909;
+constexpr std::chrono::seconds kPatience{20};  // of a blocked call
 
-// Records a call; returns the result it has to give.
-int enter(const std::string& name, const std::string& detail = "") {
-    State& s = state();
-    const std::lock_guard<std::mutex> lock(s.mutex);
-    const std::string line = detail.empty() ? name : name + " " + detail;
-    s.log += line + "\n";
+int current() { return contexts.empty() ? 0 : static_cast<int>(contexts.back()) - 1; }
+
+void append(const std::string& line) {
+    state().log += line + "\n";
     if (const char* path = std::getenv("FAKECUDA_LOG")) {
         if (FILE* file = std::fopen(path, "a")) {
             std::fprintf(file, "%s\n", line.c_str());
             std::fclose(file);
         }
     }
-    const auto found = s.failures.find(name);
-    if (found == s.failures.end()) return 0;
-    return found->second.skip-- > 0 ? 0 : found->second.code;
+}
+
+int injected(const std::string& name) {
+    const auto found = state().failures.find(name);
+    if (found == state().failures.end() || found->second.skip-- > 0 || found->second.times == 0) return 0;
+    if (found->second.times > 0) --found->second.times;
+    return found->second.code;
+}
+
+// Records a call; returns the result it has to give. What fails has no effect.
+int enter(const std::string& name, const std::string& detail = "") {
+    State& s = state();
+    Lock lock(s.mutex);
+    const int result = injected(name);
+    append(name + (detail.empty() ? "" : " " + detail) +
+           (result != 0 ? " failed=" + std::to_string(result) : ""));
+    if (s.blocking != name) return result;
+    ++s.blocked;
+    const bool released = s.unblocked.wait_for(lock, kPatience, [&] { return s.blocking != name; });
+    --s.blocked;
+    return released ? result : kTimeout;
+}
+
+int misuse(const std::string& what, int result) {
+    const Lock lock(state().mutex);
+    state().wrong += what + "\n";
+    return result;
+}
+
+bool retained(int device) {
+    const Lock lock(state().mutex);
+    return state().retained.at(static_cast<std::size_t>(device)) > 0;
 }
 
 int enter_in_context(const std::string& name, const std::string& detail = "") {
     const int result = enter(name, detail);
-    return result == 0 && contexts.empty() ? kInvalidContext : result;
+    if (result != 0) return result;
+    if (contexts.empty()) return misuse(name + " with no context", kInvalidContext);
+    return retained(current()) ? 0 : misuse(name + " in a context that was given back", kInvalidContext);
+}
+
+// As enter_in_context, for a call with something that belongs to a device.
+int enter_on(int device, const std::string& name, const std::string& detail = "") {
+    const int result = enter_in_context(name, detail);
+    if (result != 0 || device == current()) return result;
+    return misuse(name + " with a handle of another device", kInvalidHandle);
+}
+
+// True if a handle is among those that live. `forget`: it ends.
+template <typename Set, typename Handle>
+bool known(Set& set, Handle handle, bool forget = false) {
+    const Lock lock(state().mutex);
+    return forget ? set.erase(handle) != 0 : set.count(handle) != 0;
 }
 
 const std::map<int, std::pair<const char*, const char*>> kNames{
-    {1, {"CUDA_ERROR_INVALID_VALUE", "invalid argument"}},
-    {2, {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"}},
-    {4, {"CUDA_ERROR_DEINITIALIZED", "driver shutting down"}},
-    {100, {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"}},
-    {101, {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"}},
-    {200, {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"}},
-    {201, {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"}},
-    {209, {"CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"}},
-    {500, {"CUDA_ERROR_NOT_FOUND", "named symbol not found"}},
-    {700, {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"}},
-    {701, {"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"}},
-    {719, {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}},
+#include "codes.inc"
 };
 
 // CUlaunchAttribute and CUlaunchConfig.
@@ -147,27 +202,54 @@ std::string values(const FakeFunction& function, void** arguments) {
 
 // What a capture makes of a call on a stream.
 int record(int result, std::uintptr_t stream, FakeFunction* function) {
+    const Lock lock(state().mutex);
     const auto found = state().captures.find(stream);
     if (result == 0 && found != state().captures.end()) found->second.push_back(new FakeNode{function});
     return result;
 }
 
-int current() { return contexts.empty() ? 0 : static_cast<int>(contexts.back()) - 1; }
+// More shared memory than a kernel has leave for is an invalid argument.
+int check_launch(const FakeFunction& function, const Config& config, int result) {
+    constexpr unsigned kNoLeave = 48 * 1024;
+    if (result != 0) return result;
+    const Lock lock(state().mutex);
+    const auto leave = function.attributes.find(8);
+    const unsigned allowed = leave == function.attributes.end() ? 0 : static_cast<unsigned>(leave->second);
+    const unsigned taken = config.shared + static_cast<unsigned>(state().static_shared);
+    return taken <= kNoLeave || config.shared <= allowed ? 0 : kInvalidValue;
+}
 
 }  // namespace
 
 extern "C" {
 
 // ---- control
-void fake_fail(const char* call, int code, int skip) { state().failures[call] = {code, skip}; }
+void fake_fail(const char* call, int code, int skip, int times) {
+    const Lock lock(state().mutex);
+    state().failures[call] = {code, skip, times};
+}
 void fake_device(int count, int major, int minor, int version) {
     State& s = state();
-    s.devices = count, s.major = major, s.minor = minor, s.version = version;
+    const Lock lock(s.mutex);
+    s.devices = count, s.version = version;
+    s.capability.fill({major, minor});
+}
+void fake_capability(int device, int major, int minor) {
+    const Lock lock(state().mutex);
+    state().capability.at(static_cast<std::size_t>(device)) = {major, minor};
 }
 void fake_clusters(int blocks) { state().clusters = blocks; }
 void fake_static_shared(int bytes) { state().static_shared = bytes; }
-const char* fake_log() { return state().log.c_str(); }
-void fake_clear() { state().log.clear(), state().failures.clear(); }
+const char* fake_log() {
+    static thread_local std::string copy;
+    const Lock lock(state().mutex);
+    copy = state().log;
+    return copy.c_str();
+}
+void fake_clear() {
+    const Lock lock(state().mutex);
+    state().log.clear(), state().failures.clear();
+}
 int fake_depth() { return static_cast<int>(contexts.size()); }
 void fake_capture(std::uintptr_t stream) { state().captures[stream]; }
 Nodes* fake_instantiate(std::uintptr_t stream) {
@@ -177,7 +259,36 @@ Nodes* fake_instantiate(std::uintptr_t stream) {
     return s.graphs.back();
 }
 void fake_own(std::uint64_t address, std::size_t bytes, int device) {
+    const Lock lock(state().mutex);
     state().memory[address] = {bytes, device};
+}
+// What was handed out and not given back: "contexts modules events memory".
+const char* fake_live() {
+    static thread_local std::string text;
+    const State& s = state();
+    const Lock lock(state().mutex);
+    int contexts_held = 0;
+    for (const int each : s.retained) contexts_held += each;
+    const std::array<std::size_t, 4> live{static_cast<std::size_t>(contexts_held), s.modules.size(),
+                                          s.events.size(), s.allocated.size()};
+    text = join(live.data(), live.size(), " ");
+    return text.c_str();
+}
+const char* fake_wrong() {
+    static thread_local std::string copy;
+    const Lock lock(state().mutex);
+    copy = state().wrong;
+    return copy.c_str();
+}
+// Calls of this name wait, up to kPatience, until another is named. "" for none.
+void fake_block(const char* call) {
+    const Lock lock(state().mutex);
+    state().blocking = call;
+    state().unblocked.notify_all();
+}
+int fake_blocked() {
+    const Lock lock(state().mutex);
+    return state().blocked;
 }
 
 // ---- driver
@@ -202,14 +313,14 @@ int cuDeviceGetCount(int* count) {
 }
 int cuDeviceGet(int* handle, int device) {
     const int result = enter("cuDeviceGet", std::to_string(device));
-    if (result == 0 && device >= state().devices) return 101;
+    if (result == 0 && (device < 0 || device >= state().devices)) return kInvalidDevice;
     *handle = device;
     return result;
 }
-int cuDeviceGetAttribute(int* value, int attribute, int) {
-    const State& s = state();
-    *value = attribute == 75   ? s.major
-             : attribute == 76 ? s.minor
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+    const auto& [major, minor] = state().capability.at(static_cast<std::size_t>(device));
+    *value = attribute == 75   ? major
+             : attribute == 76 ? minor
              : attribute == 16 ? 132
              : attribute == 18 ? 0
                                : 232448;
@@ -220,13 +331,20 @@ int cuDeviceGetName(char* name, int size, int) {
     return enter("cuDeviceGetName");
 }
 int cuDevicePrimaryCtxRetain(std::intptr_t* context, int device) {
+    const int result = enter("cuDevicePrimaryCtxRetain", std::to_string(device));
+    if (result != 0) return result;
+    const Lock lock(state().mutex);
     *context = device + 1;
-    ++state().retained[device];
-    return enter("cuDevicePrimaryCtxRetain", std::to_string(device));
+    ++state().retained.at(static_cast<std::size_t>(device));
+    return 0;
 }
 int cuDevicePrimaryCtxRelease_v2(int device) {
-    --state().retained[device];
-    return enter("cuDevicePrimaryCtxRelease", std::to_string(device));
+    const int result = enter("cuDevicePrimaryCtxRelease", std::to_string(device));
+    if (result != 0) return result;
+    if (!retained(device)) return misuse("a context given back twice", kInvalidContext);
+    const Lock lock(state().mutex);
+    --state().retained.at(static_cast<std::size_t>(device));
+    return 0;
 }
 int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
     *flags = 0, *active = state().retained[device] > 0 ? 1 : 0;
@@ -246,14 +364,19 @@ int cuCtxGetCurrent(std::intptr_t* context) {
 }
 int cuCtxPushCurrent_v2(std::intptr_t context) {
     const int result = enter("cuCtxPushCurrent");
-    if (result == 0) contexts.push_back(context);
-    return result;
+    if (result != 0) return result;
+    if (!retained(static_cast<int>(context) - 1))
+        return misuse("a context made current that was given back", kInvalidContext);
+    contexts.push_back(context);
+    return 0;
 }
 int cuCtxPopCurrent_v2(std::intptr_t* context) {
-    if (contexts.empty()) return kInvalidContext;
+    const int result = enter("cuCtxPopCurrent");
+    if (result != 0) return result;
+    if (contexts.empty()) return misuse("no context to pop", kInvalidContext);
     *context = contexts.back();
     contexts.pop_back();
-    return enter("cuCtxPopCurrent");
+    return 0;
 }
 int cuModuleLoadData(FakeModule** module, const char* image) {
     const int result =
@@ -270,33 +393,49 @@ int cuModuleLoadData(FakeModule** module, const char* image) {
         FakeFunction function;
         words >> function.symbol;
         for (std::size_t size; words >> size;) function.sizes.push_back(size);
+        function.device = current();
         (*module)->functions[function.symbol] = function;
     }
-    ++state().modules;
+    const Lock lock(state().mutex);
+    state().modules.insert(*module);
     return 0;
 }
 int cuModuleUnload(FakeModule* module) {
     const int result = enter_in_context("cuModuleUnload");
-    if (result == 0) --state().modules, delete module;
-    return result;
+    if (result != 0) return result;
+    if (!known(state().modules, module, true)) return misuse("a module unloaded twice", kInvalidHandle);
+    delete module;
+    return 0;
 }
 int cuModuleGetFunction(FakeFunction** function, FakeModule* module, const char* name) {
-    const int result = enter_in_context("cuModuleGetFunction", name);
+    if (!known(state().modules, module)) return misuse("a module used after its end", kInvalidHandle);
+    const int result = enter_on(module->device, "cuModuleGetFunction", name);
     if (result != 0) return result;
     const auto found = module->functions.find(name);
     if (found == module->functions.end()) return kNotFound;
     *function = &found->second;
     return 0;
 }
-int cuFuncGetAttribute(int* value, int attribute, FakeFunction*) {
-    *value = attribute == 1 ? state().static_shared : 0;
-    return enter_in_context("cuFuncGetAttribute");
+int cuFuncGetAttribute(int* value, int attribute, FakeFunction* function) {
+    const int result = enter_on(function->device, "cuFuncGetAttribute");
+    if (result != 0) return result;
+    const Lock lock(state().mutex);
+    const auto found = function->attributes.find(attribute);
+    *value = attribute == 1 ? state().static_shared : found != function->attributes.end() ? found->second : 0;
+    return 0;
 }
-int cuFuncSetAttribute(FakeFunction*, int attribute, int value) {
-    return enter_in_context("cuFuncSetAttribute", std::to_string(attribute) + "=" + std::to_string(value));
+int cuFuncSetAttribute(FakeFunction* function, int attribute, int value) {
+    const std::string detail = std::to_string(attribute) + "=" + std::to_string(value);
+    const int result = enter_on(function->device, "cuFuncSetAttribute", detail);
+    if (result != 0) return result;
+    const Lock lock(state().mutex);
+    function->attributes[attribute] = value;
+    return 0;
 }
 #ifndef FAKECUDA_OLD
 int cuFuncGetParamInfo(FakeFunction* function, std::size_t index, std::size_t* offset, std::size_t* size) {
+    const int result = enter_on(function->device, "cuFuncGetParamInfo");
+    if (result != 0) return result;
     if (index >= function->sizes.size()) return kInvalidValue;
     *offset = 8 * index, *size = function->sizes[index];
     return 0;
@@ -308,7 +447,9 @@ int cuLaunchKernel(FakeFunction* function, unsigned gx, unsigned gy, unsigned gz
     std::ostringstream text;
     text << function->symbol << " device=" << current() << " " << extents(config) << " stream=" << stream
          << " args=" << values(*function, arguments);
-    return record(enter_in_context("cuLaunchKernel", text.str()), stream, function);
+    const int result =
+        check_launch(*function, config, enter_on(function->device, "cuLaunchKernel", text.str()));
+    return record(result, stream, function);
 }
 #ifndef FAKECUDA_OLD
 int cuLaunchKernelEx(const Config* config, FakeFunction* function, void** arguments, void**) {
@@ -320,14 +461,17 @@ int cuLaunchKernelEx(const Config* config, FakeFunction* function, void** argume
         text << " attribute" << attribute.id << "=" << join(attribute.value, attribute.id == 4 ? 3 : 1);
     }
     text << " args=" << values(*function, arguments);
-    return record(enter_in_context("cuLaunchKernelEx", text.str()), config->stream, function);
+    const int result =
+        check_launch(*function, *config, enter_on(function->device, "cuLaunchKernelEx", text.str()));
+    return record(result, config->stream, function);
 }
 int cuOccupancyMaxActiveClusters(int* clusters, FakeFunction* function, const Config* config) {
     const auto* cluster =
         config->count == 1 && config->attributes[0].id == 4 ? config->attributes[0].value : nullptr;
     *clusters =
         cluster == nullptr ? 0 : state().clusters / static_cast<int>(cluster[0] * cluster[1] * cluster[2]);
-    return enter_in_context("cuOccupancyMaxActiveClusters", function->symbol + " " + extents(*config));
+    return enter_on(function->device, "cuOccupancyMaxActiveClusters",
+                    function->symbol + " " + extents(*config));
 }
 // The map becomes the address, the rank and the extents.
 int cuTensorMapEncodeTiled(std::uint64_t* map, int element, std::uint32_t rank, std::uint64_t address,
@@ -359,6 +503,7 @@ int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t byte
 int cuPointerGetAttribute(int* value, int, std::uint64_t address) {
     const int result = enter("cuPointerGetAttribute");
     if (result != 0) return result;
+    const Lock lock(state().mutex);
     for (const auto& [start, memory] : state().memory) {
         if (address < start || address >= start + memory.bytes) continue;
         *value = memory.device;
@@ -369,7 +514,8 @@ int cuPointerGetAttribute(int* value, int, std::uint64_t address) {
 int cuStreamSynchronize(std::uintptr_t stream) {
     return enter_in_context("cuStreamSynchronize", std::to_string(stream));
 }
-int cuStreamWaitEvent(std::uintptr_t stream, int*, unsigned) {
+int cuStreamWaitEvent(std::uintptr_t stream, int* event, unsigned) {
+    if (!known(state().events, event)) return misuse("a wait for an event after its end", kInvalidHandle);
     return enter_in_context("cuStreamWaitEvent", std::to_string(stream));
 }
 #ifndef FAKECUDA_OLD
@@ -416,35 +562,51 @@ int cuStreamIsCapturing(std::uintptr_t stream, int* status) {
     return enter_in_context("cuStreamIsCapturing", std::to_string(stream));
 }
 int cuEventCreate(int** event, unsigned) {
-    *event = new int(0);
-    return enter_in_context("cuEventCreate");
+    const int result = enter_in_context("cuEventCreate");
+    if (result != 0) return result;
+    *event = new int(current());
+    const Lock lock(state().mutex);
+    state().events.insert(*event);
+    return 0;
 }
-int cuEventRecord(int*, std::uintptr_t stream) {
-    return enter_in_context("cuEventRecord", std::to_string(stream));
+int cuEventRecord(int* event, std::uintptr_t stream) {
+    if (!known(state().events, event)) return misuse("an event recorded after its end", kInvalidHandle);
+    return enter_on(*event, "cuEventRecord", std::to_string(stream));
 }
 int cuEventDestroy_v2(int* event) {
+    const int result = enter_in_context("cuEventDestroy");
+    if (result != 0) return result;
+    if (!known(state().events, event, true)) return misuse("an event destroyed twice", kInvalidHandle);
     delete event;
-    return enter_in_context("cuEventDestroy");
+    return 0;
 }
 int cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) {
     const int result = enter_in_context("cuMemAlloc", std::to_string(bytes));
     if (result != 0) return result;
     *address = reinterpret_cast<std::uint64_t>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+    const Lock lock(state().mutex);
     state().memory[*address] = {bytes, current()};
+    state().allocated.insert(*address);
     return 0;
 }
 int cuMemFree_v2(std::uint64_t address) {
+    const int result = enter_in_context("cuMemFree");
+    if (result != 0) return result;
+    if (!known(state().allocated, address, true)) return misuse("memory freed twice", kInvalidValue);
+    const Lock lock(state().mutex);
     state().memory.erase(address);
     std::free(reinterpret_cast<void*>(address));
-    return enter_in_context("cuMemFree");
+    return 0;
 }
 int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) {
-    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
-    return enter_in_context("cuMemcpyHtoD", std::to_string(bytes));
+    const int result = enter_in_context("cuMemcpyHtoD", std::to_string(bytes));
+    if (result == 0) std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+    return result;
 }
 int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
-    std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
-    return enter_in_context("cuMemcpyDtoH", std::to_string(bytes));
+    const int result = enter_in_context("cuMemcpyDtoH", std::to_string(bytes));
+    if (result == 0) std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+    return result;
 }
 
 }  // extern "C"

@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,33 @@ class Driver:
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL(os.environ["WOOTZ_LIBCUDA"])
-        self.library.fake_log.restype = ctypes.c_char_p
+        for text in (self.library.fake_log, self.library.fake_live, self.library.fake_wrong):
+            text.restype = ctypes.c_char_p
         self.library.fake_instantiate.restype = ctypes.c_void_p
         self.library.fake_own.argtypes = (ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int)
 
-    def fail(self, call: str, code: int, after: int = 0) -> None:
-        self.library.fake_fail(call.encode(), code, after)
+    def fail(self, call: str, code: int, after: int = 0, times: int = -1) -> None:
+        """Lets calls of this name fail, `after` that many, as many `times`; -1: for ever."""
+        self.library.fake_fail(call.encode(), code, after, times)
 
     def device(self, count: int = 1, capability: tuple[int, int] = (9, 0), version: int = 13000) -> None:
         self.library.fake_device(count, *capability, version)
+
+    def capability(self, device: int, capability: tuple[int, int]) -> None:
+        """Of one device, where they differ."""
+        self.library.fake_capability(device, *capability)
+
+    def block(self, call: str) -> None:
+        """Makes calls of this name wait until another name is given; "" for none."""
+        self.library.fake_block(call.encode())
+
+    def blocked(self) -> int:
+        return int(self.library.fake_blocked())
+
+    def live(self) -> dict[str, int]:
+        """What was handed out and not given back."""
+        counts = map(int, self.library.fake_live().split())
+        return dict(zip(("contexts", "modules", "events", "memory"), counts))
 
     def clusters(self, blocks: int) -> None:
         self.library.fake_clusters(blocks)
@@ -65,6 +84,8 @@ class Driver:
 
     def check_balance(self) -> None:
         assert self.library.fake_depth() == 0, "a context was pushed and not popped"
+        assert not self.library.fake_wrong(), self.library.fake_wrong().decode()
+        assert self.live()["events"] == 0, "an event was made and not destroyed"
 
 
 class GpuArray:
@@ -198,6 +219,14 @@ def raises(kind: type[Exception], *parts: str) -> Iterator[list[Exception]]:
     assert caught, f"no {kind.__name__}"
     missing = [part for part in parts if part not in str(caught[0])]
     assert not missing, f"{caught[0]!r} does not say {missing}"
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30) -> None:
+    """Until it holds. Raises AssertionError when that takes too long."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.001)
 
 
 def library() -> wootz.Library:
