@@ -1,8 +1,8 @@
 """What the threads of a block do together: reductions and scans, from shuffles and group memory.
 
-Where lanes run together a block is a power of two of whole SIMD groups; on the CPU it is one thread, and these
-functions hand back what they are given. Everything is in one fixed order, so that the same input gives the
-same bits. All lanes of a block must arrive (see `verify`).
+Where lanes run together a block is a power of two of whole SIMD groups; on the CPU it is one thread, and
+these functions hand back what they are given. Everything is in one fixed order, so that the same input gives
+the same bits. All lanes of a block must arrive (see `verify`).
 """
 
 from __future__ import annotations

@@ -182,6 +182,7 @@ class Family:
     """A kernel family. `variants(fmt, dtype, target, options)` yields every entry of one cell's dtype, the
     first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias:
     whether the output may be an input. flat: operands of any one shape are taken as n elements in a row.
+    broadcasts: their shapes may differ as NumPy's may; entries take what `kernels/_broadcast.py` says.
     options: the values that each of its options may have. needs: features that a target must have.
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
     by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
@@ -200,6 +201,7 @@ class Family:
     types: Types | None = None
     accepts: Accepts | None = None
     lattice: Lattices | None = None
+    broadcasts: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -223,6 +225,8 @@ class Family:
             "alias": self.alias,
             "flat": self.flat,
         }
+        if self.broadcasts:
+            record["broadcasts"] = True
         return {**record, **({"scalars": [s.record() for s in self.scalars]} if self.scalars else {})}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from . import broadcast
 from .errors import ArgumentError, ArtifactError, near
 from .formulas import Formula, compile_formula, spell
 from .scalars import Scalar
@@ -72,8 +73,8 @@ def _operand(record: Mapping[str, Any], names: frozenset[str]) -> Operand:
 @dataclass(frozen=True)
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
-    axis counts all elements. alias: the output may be the very memory of an operand. plain: a call is its
-    operands, all of them, in order."""
+    axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the output may be the
+    very memory of an operand. plain: a call is its operands, all of them, in order."""
 
     name: str
     operands: tuple[Operand, ...]
@@ -84,6 +85,7 @@ class Signature:
     flat: bool
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     plain: bool = True
+    broadcasts: bool = False
 
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> Signature:
@@ -110,11 +112,14 @@ class Signature:
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
             bool(record.get("alias")), bool(record.get("flat")), scalars, plain,
+            bool(record.get("broadcasts")),
         )  # fmt: skip
 
     @property
     def names(self) -> frozenset[str]:
         """The shape names that the operands bind."""
+        if self.broadcasts:
+            return broadcast.names(tuple(each.name for each in self.operands))
         return frozenset(axis for each in self.operands for axis in each.shape if isinstance(axis, str))
 
     @cached_property
@@ -192,9 +197,13 @@ class Binding:
     origins: dict[str, str] = field(default_factory=dict)
     shape: Shape | None = None
     derived: list[tuple[Operand, Shape]] | None = None
+    shapes: dict[str, Shape] = field(default_factory=dict)
 
     def bind(self, operand: Operand, shape: Shape) -> None:
         """Raises ArgumentError naming the operand when its rank or an extent does not fit."""
+        if self.signature.broadcasts:
+            self.shapes[operand.name] = shape
+            return
         if self.signature.flat:
             shape = self._flatten(operand, shape)
         if len(shape) != len(operand.shape):
@@ -261,6 +270,9 @@ class Binding:
                 )
 
     def output_shape(self) -> Shape:
+        if self.signature.broadcasts:
+            self.shape, extents = broadcast.broadcast(self.shapes)
+            self.values.update(extents)
         if self.shape is not None:
             return self.shape
         return self._shape(self.signature.output)

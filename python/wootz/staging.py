@@ -40,6 +40,8 @@ _NAMES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
 
 def _named(raw: NDArray[Any], dtype: str) -> NDArray[Any]:
+    if dtype == "bool":
+        return raw.view(np.bool_)
     if dtype not in _NAMES:
         return raw
     try:
@@ -71,7 +73,14 @@ def _cpu() -> Memory:
 
 
 def _torch(torch: Any, device: str) -> Memory:
-    names = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "i8": "int8", "i32": "int32"}
+    names = {
+        "f16": "float16",
+        "bf16": "bfloat16",
+        "f32": "float32",
+        "i8": "int8",
+        "i32": "int32",
+        "bool": "bool",
+    }
     names |= {"u8": "uint8", "u16": "uint16", "u32": "uint32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
     kinds = {dtype: getattr(torch, name) for dtype, name in names.items() if hasattr(torch, name)}
 
