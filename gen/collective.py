@@ -76,6 +76,10 @@ def either(a: Tuple, b: Tuple) -> Tuple:
     return tuple(x | y for x, y in zip(a, b))
 
 
+def both(a: Tuple, b: Tuple) -> Tuple:
+    return tuple(x & y for x, y in zip(a, b))
+
+
 def first_largest(a: Tuple, b: Tuple) -> Tuple:
     """(number, index): the larger number, of equal ones the lower index; NaN is larger than any number."""
     (x, i), (y, j) = a, b

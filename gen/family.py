@@ -28,7 +28,8 @@ QUANTISED = ("quantised", "packed", "tiled")
 class Operand:
     """kind: "array"; "quantised" (natural layout); "packed" (units in the order of a matrix instruction);
     "tiled" (codes, and scales in the tiles that hardware reads). dtype "" is the cell's. An optional operand
-    that is not given is a null pointer. format: the option that names its element, where that is not of the
+    that is not given is a null pointer. updated: the kernel writes to it, too (its buffer's role is "out").
+    format: the option that names its element, where that is not of the
     cell's format."""
 
     name: str
@@ -37,10 +38,12 @@ class Operand:
     dtype: str = ""
     optional: bool = False
     format: str = ""
+    updated: bool = False
 
     def record(self) -> dict[str, Any]:
         """For the index."""
         given = {"dtype": self.dtype, "optional": self.optional, "format": self.format}
+        given |= {"updated": self.updated}
         return {
             "name": self.name,
             "kind": self.kind,
@@ -181,8 +184,9 @@ Accepts = Callable[[Union[Format, None], str, Target, dict[str, str]], Union[str
 class Family:
     """A kernel family. `variants(fmt, dtype, target, options)` yields every entry of one cell's dtype, the
     first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias:
-    whether the output may be an input. flat: operands of any one shape are taken as n elements in a row.
-    broadcasts: their shapes may differ as NumPy's may; entries take what `kernels/_broadcast.py` says.
+    whether the output may be an operand, or which ones. flat: operands of any one shape are taken as n
+    elements in a row. broadcasts: their shapes may differ as NumPy's may; entries take what
+    `kernels/_broadcast.py` says.
     options: the values that each of its options may have. needs: features that a target must have.
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
     by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
@@ -193,7 +197,7 @@ class Family:
     output: Operand
     variants: Variants
     limits: dict[str, tuple[int, int]] = field(default_factory=dict)
-    alias: bool = False
+    alias: bool | tuple[str, ...] = False
     flat: bool = False
     options: dict[str, tuple[str, ...]] = field(default_factory=dict)
     needs: frozenset[str] = frozenset()
@@ -222,7 +226,7 @@ class Family:
             "operands": [o.record() for o in self.operands],
             "output": output,
             "limits": {name: list(bounds) for name, bounds in sorted(self.limits.items())},
-            "alias": self.alias,
+            "alias": list(self.alias) if isinstance(self.alias, tuple) else self.alias,
             "flat": self.flat,
         }
         if self.broadcasts:

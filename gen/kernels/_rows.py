@@ -20,22 +20,27 @@ from ..target import Target
 from ..vectors import load_scalar, load_vector, store_vector
 
 Map = Callable[[Val], Val]
+Read = Callable[[Val], list[Val]]
 GROUPS = 4
 """SIMD groups of a block whose rows have one each."""
 HELD = 32
 """f32 numbers of a row that a thread holds."""
+SHORT = 512
+"""Rows up to which a SIMD group is enough to reduce one."""
 
 
 @dataclass(frozen=True)
 class Share:
     """How rows are shared out. threads: of a block; lanes: that have a row together; count: neighbours of an
-    access; vectors: accesses whose numbers a thread holds, 0 where it reads them anew."""
+    access; vectors: accesses whose numbers a thread holds, 0 where it reads them anew; most: the longest row,
+    where it is not what is held."""
 
     suffix: str
     threads: int
     lanes: int
     count: int
     vectors: int = 0
+    most: int = 0
 
     @property
     def grid(self) -> tuple[Formula, Formula, Formula]:
@@ -45,10 +50,8 @@ class Share:
     @property
     def when(self) -> tuple[Formula, ...]:
         aligned: tuple[Formula, ...] = (["eq", ["mod", "n", self.count], 0],) if self.count > 1 else ()
-        whole: tuple[Formula, ...] = (
-            (["le", "n", self.lanes * self.count * self.vectors],) if self.vectors else ()
-        )
-        return (*aligned, *whole)
+        most = self.most or self.lanes * self.count * self.vectors
+        return (*aligned, ["le", "n", most]) if most else aligned
 
 
 LIMITS = {"m": (0, 2**31 - 1), "n": (1, 2**31 - 1)}
@@ -72,10 +75,24 @@ def shares(dtype: str, target: Target) -> Iterator[Share]:
 def passes_once(dtype: str, target: Target) -> Iterator[Share]:
     """For kernels that need a row once."""
     if target.simd > 1:
+        yield Share("warp", GROUPS * target.simd, target.simd, 1, most=SHORT)
         yield Share("block", 256, 256, 16 // DTYPES[dtype])
         yield Share("any", 256, 256, 1)
         return
     yield Share("any", 1, 1, 1)
+
+
+def load(b: Builder, ref: Ref, first: Val, count: int) -> list[Val]:
+    """One number, or an aligned vector of them."""
+    return load_vector(b, ref, first, ref.dtype, count) if count > 1 else [load_scalar(b, ref, first)]
+
+
+def store(b: Builder, ref: Ref, first: Val, values: Sequence[Val]) -> None:
+    """One number, or an aligned vector of them."""
+    if len(values) == 1:
+        b.store(ref, first, values[0].cast(ref.dtype))
+    else:
+        store_vector(b, ref, first, ref.dtype, values)
 
 
 @dataclass
@@ -111,10 +128,13 @@ class Row:
             with b.when(first < self.n):
                 body(first, i * share.count)
 
-    def source(self, read: Callable[[Val], list[Val]]) -> Source:
-        """The row as `read(first)` gives it, `count` numbers at a time: at once if it is held."""
+    def source(self, read: Read, again: Read | None = None) -> Source:
+        """The row as `read(first)` gives it, `count` numbers at a time: at once if it is held. again: how it
+        is read after a first time, which then comes now."""
         if not self.share.vectors:
-            return Source(self, read, None)
+            if again:
+                self.each(lambda first, slot: _drop(read(first)))
+            return Source(self, again or read, None)
         held = self.b.local("held", "f32", self.share.vectors * self.share.count)
 
         def fill(first: Val, slot: Val) -> None:
@@ -125,9 +145,7 @@ class Row:
         return Source(self, read, held)
 
     def load(self, ref: Ref, first: Val) -> list[Val]:
-        if self.share.count == 1:
-            return [load_scalar(self.b, ref, first)]
-        return load_vector(self.b, ref, first, ref.dtype, self.share.count)
+        return load(self.b, ref, first, self.share.count)
 
     def write(self, to: Ref, source: Source, function: Callable[..., Val], *columns: Ref) -> None:
         """to[i] = function(source[i], column[i], ...), `to` being a row and each column a buffer of [n]."""
@@ -139,10 +157,7 @@ class Row:
         self.each(body)
 
     def store(self, ref: Ref, first: Val, values: Sequence[Val]) -> None:
-        if self.share.count == 1:
-            self.b.store(ref, first, values[0].cast(ref.dtype))
-        else:
-            store_vector(self.b, ref, first, ref.dtype, values)
+        store(self.b, ref, first, values)
 
     # ---- with the other threads
     def combine(self, values: Tuple, combine: Combine) -> Tuple:
@@ -156,7 +171,7 @@ class Source:
     """Numbers of a row, in registers (`held`) or to be read."""
 
     row: Row
-    read: Callable[[Val], list[Val]]
+    read: Read
     held: Ref | None
 
     def values(self, first: Val, slot: Val) -> list[Val]:
@@ -224,6 +239,10 @@ def over_rows(
 
 def _swap(build: Callable[[Builder, Share], None], share: Share, b: Builder) -> None:
     build(b, share)
+
+
+def _drop(values: list[Val]) -> None:
+    """For reads that are wanted for what they do."""
 
 
 def larger(a: Tuple, b: Tuple) -> Tuple:

@@ -38,6 +38,6 @@ FAMILY = Family(
     Operand("y", "array", ("m", "n")),
     variants,
     LIMITS,
-    alias=True,
+    alias=("x",),
     scalars=(Scalar("eps", "f32", 1e-5),),
 )

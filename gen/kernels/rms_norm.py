@@ -37,6 +37,6 @@ FAMILY = Family(
     Operand("y", "array", ("m", "n")),
     variants,
     LIMITS,
-    alias=True,
+    alias=("x",),
     scalars=(EPS,),
 )

@@ -20,7 +20,7 @@ from .errors import DtypeError
 from .formats.bits import from_bf16, to_bf16
 
 U32 = 2.0**-24
-# dtype -> unit roundoff, least normal number, NumPy storage (bf16, e4m3, e5m2, bool: raw bits). Integers exact.
+# dtype -> unit roundoff, least normal number, NumPy storage (bf16, e4m3, e5m2, bool: bits). Integers: exact.
 DTYPES: dict[str, tuple[float, float, Any]] = {
     "f16": (2.0**-11, 2.0**-14, np.float16),
     "bf16": (2.0**-8, 2.0**-126, np.uint16),

@@ -37,7 +37,7 @@ class Operand:
     """One array or quantised tensor; `shape` names its axes (a number is a fixed extent, a Derived one
     follows from the others). kind: "array", or a layout of a quantised tensor: "quantised" (natural),
     "packed", "tiled". dtype: of an array; "" is the cell's. format: the option that names a tensor's elements
-    where it is not "same"; "": the tensor has the cell's format."""
+    where it is not "same"; "": the tensor has the cell's format. updated: a call writes to it, too."""
 
     name: str
     kind: str
@@ -45,6 +45,7 @@ class Operand:
     dtype: str = ""
     optional: bool = False
     format: str = ""
+    updated: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -67,21 +68,31 @@ def _operand(record: Mapping[str, Any], names: frozenset[str]) -> Operand:
     if record["name"] in RESERVED:
         raise ValueError(f"operand called {record['name']!r}")
     dtype, optional = record.get("dtype") or "", bool(record.get("optional"))
-    return Operand(record["name"], kind, shape, dtype, optional, record.get("format") or "")
+    updated, format = bool(record.get("updated")), record.get("format") or ""
+    return Operand(record["name"], kind, shape, dtype, optional, format, updated)
+
+
+def _aliased(alias: Any, operands: tuple[Operand, ...]) -> frozenset[str]:
+    """Of the index: whether any operand may be written over, or the names of those that may."""
+    every = frozenset(each.name for each in operands)
+    named = frozenset(alias) if isinstance(alias, list) else every if alias else frozenset()
+    if named - every:
+        raise ValueError(f"alias of {sorted(named - every)}")
+    return named
 
 
 @dataclass(frozen=True)
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
-    axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the output may be the
-    very memory of an operand. plain: a call is its operands, all of them, in order."""
+    axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the operands whose
+    very memory the output may be. plain: a call is its operands, all of them, in order."""
 
     name: str
     operands: tuple[Operand, ...]
     output: Operand
     limits: Mapping[str, tuple[int, int]]
     options: tuple[str, ...]
-    alias: bool
+    alias: frozenset[str]
     flat: bool
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     plain: bool = True
@@ -111,7 +122,7 @@ class Signature:
         plain = not scalars and not any(each.optional for each in operands)
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
-            bool(record.get("alias")), bool(record.get("flat")), scalars, plain,
+            _aliased(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
             bool(record.get("broadcasts")),
         )  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""rms_norm: y = x / sqrt(mean of x^2 + eps) * weight, along rows. M = |y|; c grows with the sum of squares."""
+"""rms_norm: y = x / sqrt(mean of x^2 + eps) * weight, along rows.
+
+M = |y|; c grows with the sum of squares.
+"""
 
 from __future__ import annotations
 
