@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..collective import Combine, Tuple, block_reduce, lane_reduce
-from ..dsl import Builder, Val
+from ..dsl import Builder, Val, Var
 from ..family import Formula, Variant
 from ..ir import DTYPES, Ref
 from ..target import Target
@@ -25,6 +25,8 @@ GROUPS = 4
 """SIMD groups of a block whose rows have one each."""
 HELD = 32
 """f32 numbers of a row that a thread holds."""
+RUN = 256
+"""Accesses whose numbers a lone thread adds up before it adds their sum to the others."""
 SHORT = 512
 """Rows up to which a SIMD group is enough to reduce one."""
 
@@ -201,18 +203,40 @@ class Source:
     ) -> Tuple:
         """The same of several values at once, function(v, column): f32 where the identity is a float, else
         u32."""
-        b = self.row.b
-        totals = [b.var("total", i, "f32" if isinstance(i, float) else "u32") for i in identity]
+        row, b = self.row, self.row.b
+        totals = _variables(b, "total", identity)
 
-        def add(first: Val, slot: Val) -> None:
+        def add(into: list[Var], first: Val, slot: Val) -> None:
             found = [function(v, first + i) for i, v in enumerate(self.values(first, slot))]
             while len(found) > 1:
                 found = [combine(*pair) for pair in zip(found[::2], found[1::2])]
-            for total, value in zip(totals, combine(tuple(t.get() for t in totals), found[0])):
-                total.set(value)
+            _combine(into, found[0], combine)
 
-        self.row.each(add)
-        return self.row.combine(tuple(t.get() for t in totals), combine)
+        if row.share.lanes > 1:
+            row.each(partial(add, totals))
+            return row.combine(_values(totals), combine)
+        # A lone thread adds up runs, so that the error of long sums stays small.
+        parts, run = _variables(b, "part", identity), RUN * row.share.count
+        with b.loop(0, row.n, run) as start:
+            for part, number in zip(parts, identity):
+                part.set(number)
+            with b.loop(start, b.minimum(start + run, row.n), row.share.count) as first:
+                add(parts, first, first)
+            _combine(totals, _values(parts), combine)
+        return _values(totals)
+
+
+def _variables(b: Builder, name: str, values: Sequence[float | int]) -> list[Var]:
+    return [b.var(name, value, "f32" if isinstance(value, float) else "u32") for value in values]
+
+
+def _values(variables: list[Var]) -> Tuple:
+    return tuple(each.get() for each in variables)
+
+
+def _combine(into: list[Var], values: Tuple, combine: Combine) -> None:
+    for variable, value in zip(into, combine(_values(into), values)):
+        variable.set(value)
 
 
 @contextmanager
