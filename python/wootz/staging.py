@@ -38,7 +38,8 @@ class Memory:
 
 
 def _storage(dtype: str) -> np.dtype[Any]:
-    return np.dtype(reference.DTYPES[dtype][2])
+    found: np.dtype[Any] = np.dtype(reference.DTYPES[dtype][2])
+    return found
 
 
 _NAMES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}

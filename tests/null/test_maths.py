@@ -54,7 +54,8 @@ NATIVE: dict[str, tuple[Any, Any, float]] = {
     "round": (np.concatenate([WIDE, np.arange(-9, 9) + 0.5]), np.round, 0), "trunc": (WIDE, np.trunc, 0),
     "sqrt": (POSITIVE, np.sqrt, 0.5), "rsqrt": (POSITIVE, lambda x: 1 / np.sqrt(x), 2),
     "exp": (WIDE, np.exp, 1), "exp2": (WIDE, np.exp2, 1), "log": (POSITIVE, np.log, 1),
-    "log2": (POSITIVE, np.log2, 1), "sin": (WIDE, np.sin, 1), "cos": (WIDE, np.cos, 1), "tanh": (WIDE, np.tanh, 2.5),
+    "log2": (POSITIVE, np.log2, 1), "sin": (WIDE, np.sin, 1), "cos": (WIDE, np.cos, 1),
+    "tanh": (WIDE, np.tanh, 2.5),
 }  # fmt: skip
 
 

@@ -4,7 +4,6 @@ wrote (scipy; torch where it is installed); what may be written over, and what i
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,10 +214,10 @@ def test_in_place(call: Call) -> None:
         ("rms_norm", ((3, 8), (9,)), {}, ArgumentError, "weight has n=9, x has n=8"),
         ("rms_norm", ((8,), (8,)), {}, ArgumentError, "x has 1 dimensions [8]"),
         ("swiglu", ((3, 7),), {}, ArgumentError, "it takes (k % 2) == 0"),
-        ("rope", ((2, 1, 1032), np.zeros(2, np.int32)), {"layout": "half"}, ArgumentError, "d from 1 to 1024"),
-        ("rope", ((2, 1, 8), np.zeros(2, np.int64)), {"layout": "half"}, DtypeError, "positions has elements"),
-        ("where", ((3,), (3,), (3,)), {}, DtypeError, "condition has elements of type f32; the kernel takes"),
-        ("binary_broadcast", ((3, 4), (3,)), {"op": "add"}, ArgumentError, "a [3, 4], b [3] do not broadcast"),
+        ("rope", ((2, 1, 1032), np.zeros(2, np.int32)), {"layout": "half"}, ArgumentError, "d from 1 to"),
+        ("rope", ((2, 1, 8), np.zeros(2, np.int64)), {"layout": "half"}, DtypeError, "positions has"),
+        ("where", ((3,), (3,), (3,)), {}, DtypeError, "condition has elements of type f32"),
+        ("binary_broadcast", ((3, 4), (3,)), {"op": "add"}, ArgumentError, "a [3, 4], b [3] do not"),
         ("compare", ((3,), (3,)), {"op": "le", "out": np.zeros(3, np.uint8)}, DtypeError, "out has elements"),
         ("unary", ((3,),), {"op": "erf", "out": np.zeros(4, np.float32)}, ArgumentError, "out has shape [4]"),
     ],
