@@ -130,7 +130,8 @@ class Spill:
 @dataclass(frozen=True)
 class Variant:
     """One entry point: how it is launched, when it may be used, and the function that builds its body. gate:
-    as of an Instance."""
+    as of an Instance. before: launched first, on the same stream, its suffix after this one's symbol.
+    workspace: bytes of the buffer of that role which both have."""
 
     suffix: str
     threads: int
@@ -139,6 +140,8 @@ class Variant:
     when: tuple[Formula, ...] = ()
     options: dict[str, str] = field(default_factory=dict)
     gate: str = ""
+    before: Variant | None = None
+    workspace: Formula = 0
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,9 @@ def to_double(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
     """An array of storage elements (or of ml_dtypes' types) -> float64, exact."""
     _dtype(dtype)
     if dtype in _BYTE_FLOATS:
-        return _byte_values(dtype)[np.ascontiguousarray(array).view(np.uint8)]
+        return _byte_values(dtype)[np.asarray(array, order="C").view(np.uint8)]
     if dtype == "bf16":
-        return from_bf16(np.ascontiguousarray(array).view(np.uint16)).astype(np.float64)
+        return from_bf16(np.asarray(array, order="C").view(np.uint16)).astype(np.float64)
     return array.astype(np.float64)
 
 

@@ -270,7 +270,7 @@ def run_text(
     record = emit.kernel_record(subject.units[0].kernel)
     descriptor = Descriptor.parse(index.format_record(subject.format)) if subject.format else None
     results: list[Result] = []
-    entries = [entry for some in text.entries.values() for entry in some]
+    entries = [each for some in text.entries.values() for entry in some for each in (*entry.prologue, entry)]
     try:
         program = Program.build(text.body, subject.backend, entries, sanitizer)
     except CompileError as error:
