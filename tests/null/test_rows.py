@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import wootz
 from scipy import special
-from wootz.errors import ArgumentError, DtypeError
+from wootz.errors import ArgumentError, ArtifactError, DtypeError
+from wootz.signature import Signature
 
 from gen.cli import main
 
@@ -247,3 +248,17 @@ def test_memory_that_may_not_be_shared(call: Call) -> None:
             call(kernel, *operands, **named)
         assert message in str(caught.value)
     assert np.isfinite(x).all()
+
+
+def test_an_index_that_names_no_operand() -> None:
+    """Of those that the output may be written over."""
+    record = {
+        "key": "k",
+        "operands": [{"name": "x", "shape": ["n"]}],
+        "output": {"name": "y", "shape": ["n"]},
+    }
+    assert Signature.parse({**record, "alias": ["x"]}).alias == {"x"}
+    assert Signature.parse({**record, "alias": True}).alias == {"x"}
+    assert not Signature.parse(record).alias
+    with pytest.raises(ArtifactError, match="the index describes kernel 'k' wrongly"):
+        Signature.parse({**record, "alias": ["z"]})
