@@ -10,19 +10,33 @@ A block has a token: it works out the angles once, for all heads.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ..axes import Format
 from ..dsl import Builder, Val
-from ..family import Family, Operand, Scalar, Variant
-from ..ir import Ref
+from ..family import Family, Formula, Operand, Scalar, Variant
+from ..ir import DTYPES, Ref
 from ..target import Target
-from ..vectors import load_scalar, threads_of
+from ..vectors import threads_of
+from ._rows import load, store
 
 MOST = 1024
 """Largest d: its cosines and sines stand in group memory."""
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    whole = 16 // DTYPES[dtype]
+    for suffix, count in (("", whole), ("any", 1)):
+        aligned: tuple[Formula, ...] = tuple(
+            ["eq", ["mod", name, 2 * count], 0] for name in ("d", "rotary_dim") if count > 1
+        )
+        yield _variant(suffix, count, dtype, target, options, aligned)
+
+
+def _variant(
+    suffix: str, count: int, dtype: str, target: Target, options: dict[str, str], when: tuple[Formula, ...]
+) -> Variant:
+    """A thread turns `count` pairs at a time."""
     threads, interleaved = threads_of(target.simd, 256), options["layout"] == "interleaved"
 
     def build(b: Builder) -> None:
@@ -30,27 +44,52 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         y = b.buffer("y", dtype, "out", alone=False)
         h, d = b.scalar("h"), b.scalar("d")
         theta, asked = b.scalar("theta", "f32", "scalar"), b.scalar("rotary_dim", "u32", "scalar")
-        rotary = b.select(asked.eq(0), d, b.minimum(asked, d))
-        pairs = rotary // 2
+        pairs = b.select(asked.eq(0), d, b.minimum(asked, d)) // 2
         cosines, sines = b.shared("cosines", "f32", MOST // 2), b.shared("sines", "f32", MOST // 2)
         _angles(b, positions, theta, pairs, threads, cosines, sines)
         b.barrier()
         start = b.block().cast("u64") * h.cast("u64") * d.cast("u64")
         source, to = b.at(x, start), b.at(y, start)
+        with b.loop(b.thread(), h * (pairs // count), threads) as item:
+            head, i = item // (pairs // count) * d, item % (pairs // count) * count
+            places = _Places(interleaved, head + (i * 2 if interleaved else i), pairs, count)
+            turns = [(b.load(cosines, i + j), b.load(sines, i + j)) for j in range(count)]
+            ones, twos = places.load(b, source)
+            first = [one * c - two * s for one, two, (c, s) in zip(ones, twos, turns)]
+            second = [two * c + one * s for one, two, (c, s) in zip(ones, twos, turns)]
+            places.store(b, to, first, second)
         rest = d - pairs * 2
-        with b.loop(b.thread(), h * pairs, threads) as item:
-            head, i = item // pairs * d, item % pairs
-            first = head + (i * 2 if interleaved else i)
-            second = first + (1 if interleaved else pairs)
-            one, two = load_scalar(b, source, first), load_scalar(b, source, second)
-            cosine, sine = b.load(cosines, i), b.load(sines, i)
-            b.store(to, first, (one * cosine - two * sine).cast(dtype))
-            b.store(to, second, (two * cosine + one * sine).cast(dtype))
         with b.loop(b.thread(), h * rest, threads) as item:
             at = item // rest * d + pairs * 2 + item % rest
             b.store(to, at, b.load(source, at))
 
-    yield Variant("", threads, ("t", 1, 1), build, (), options)
+    return Variant(suffix, threads, ("t", 1, 1), build, when, options)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where `count` pairs lie: neighbours, from `first`; or their second numbers `apart` behind the first."""
+
+    interleaved: bool
+    first: Val
+    apart: Val
+    count: int
+
+    def load(self, b: Builder, ref: Ref) -> tuple[list[Val], list[Val]]:
+        if not self.interleaved:
+            ones, twos = (load(b, ref, at, self.count) for at in (self.first, self.first + self.apart))
+            return ones, twos
+        if self.count == 1:
+            return load(b, ref, self.first, 1), load(b, ref, self.first + 1, 1)
+        both = load(b, ref, self.first, 2 * self.count)
+        return both[::2], both[1::2]
+
+    def store(self, b: Builder, ref: Ref, ones: list[Val], twos: list[Val]) -> None:
+        if self.interleaved and self.count > 1:
+            store(b, ref, self.first, [value for pair in zip(ones, twos) for value in pair])
+            return
+        store(b, ref, self.first, ones)
+        store(b, ref, self.first + (1 if self.interleaved else self.apart), twos)
 
 
 def _angles(

@@ -14,7 +14,7 @@ from ..formats import Descriptor
 from ..reference import Expected, bound, to_double
 from ._data import activations
 
-SIZES = ((0, 2, 8), (1, 1, 2), (5, 3, 64), (9, 4, 80), (3, 2, 128), (2, 1, 1024), (4, 2, 7))
+SIZES = ((0, 2, 8), (1, 1, 2), (5, 3, 64), (9, 4, 80), (3, 2, 128), (2, 1, 1024), (4, 2, 7), (70, 2, 96))
 """(t, h, d)."""
 
 
@@ -27,7 +27,7 @@ def small(format: Descriptor | None) -> list[dict[str, int]]:
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return [{"t": t, "h": h, "d": d} for t, h, d in SIZES[2:4]]
+    return [{"t": t, "h": h, "d": d} for t, h, d in (SIZES[2], SIZES[3], SIZES[6])]
 
 
 def operands(
