@@ -63,7 +63,7 @@ struct Reading {
 class FastPlan {
   public:
     std::shared_ptr<Launcher> launcher;  // null: there is nothing to compute
-    bool usable = false;                 // false: it has more operands than are read here
+    bool usable = false;                 // false: it has more operands than are read here, or writes to some
     bool on_gpu = false;
     std::int32_t device = 0;
     std::size_t arrays = 0;

@@ -217,7 +217,7 @@ PyObject* ready_plan(PyObject* self, PyObject* record) {
             plan->slots.push_back(read_slot(py::cast<py::tuple>(each), plan->arrays));
         for (const py::handle each : spec["positions"]) plan->positions.push_back(py::cast<int>(each));
         plan->out = read_slot(py::cast<py::tuple>(spec["out"]), plan->arrays);
-        plan->usable = fits(*plan);
+        plan->usable = py::cast<bool>(spec["simple"]) && fits(*plan);
         replace_state(self, std::move(plan));
     });
     if (!done) return nullptr;

@@ -150,9 +150,9 @@ class Builder:
 
     # -- parameters and memory ------------------------------------------------------------------------------
     def buffer(self, name: str, dtype: str, role: str = "in", alone: bool = True) -> Ref:
-        """A global array argument; role "out" makes it writable; not `alone`: it may be another argument's
-        memory."""
-        ref = Ref(name.replace(".", "_"), dtype, "global", writable=role == "out", alone=alone)
+        """A global array argument; the roles "out" and "workspace" make it writable; not `alone`: it may be
+        another argument's memory."""
+        ref = Ref(name.replace(".", "_"), dtype, "global", writable=role in ("out", "workspace"), alone=alone)
         self.function.params.append(Param(name, "ptr", role, ref=ref))
         return ref
 

@@ -134,8 +134,11 @@ def _emit(
                 instances.append((name, variant))
                 entries.append(_instance_entry(name, dtype, variant, types))
             else:
+                if variant.before:
+                    functions.append(_build(f"{name}_{variant.before.suffix}", target, variant.before))
+                before = functions[-1] if variant.before else None
                 functions.append(_build(name, target, variant))
-                entries.append(_entry(functions[-1], dtype, variant, types))
+                entries.append(_entry(functions[-1], dtype, variant, types, before))
     symbols = [entry.symbol for entry in entries]
     if twice := next((s for s in symbols if symbols.count(s) > 1), None):
         raise ValueError(f"{twice}: two variants have this symbol; give each a suffix of its own")
@@ -172,20 +175,29 @@ def _build(name: str, target: Target, variant: Variant) -> Function:
     return function
 
 
-def _entry(function: Function, dtype: str, variant: Variant, types: dict[str, str]) -> Entry:
-    args = tuple(Arg(p.name, p.type, p.role) for p in function.params)
+def _args(function: Function) -> tuple[Arg, ...]:
+    return tuple(Arg(p.name, p.type, p.role) for p in function.params)
+
+
+def _entry(
+    function: Function, dtype: str, variant: Variant, types: dict[str, str], before: Function | None
+) -> Entry:
+    extra: dict[str, Any] = {"gate": variant.gate, "workspace": variant.workspace}
+    if before and variant.before:
+        launch = Launch(variant.before.suffix, _args(before), before.threads, variant.before.grid)
+        extra["prologue"] = [_launch(function.name, launch)]
     block, shared = (function.threads, 1, 1), function.shared_bytes()
     return Entry(
         function.name,
         dtype,
         variant.options,
-        args,
+        _args(function),
         block,
         variant.grid,
         0,
         shared,
         variant.when,
-        {"gate": variant.gate} if variant.gate else {},
+        {key: value for key, value in extra.items() if value},
         types,
     )
 

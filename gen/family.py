@@ -30,7 +30,8 @@ class Operand:
     "tiled" (codes, and scales in the tiles that hardware reads). dtype "" is the cell's. An optional operand
     that is not given is a null pointer. format: the option that names its element, where that is not of the
     cell's format. shapes: all that it may have, where names of `shape` are its own and any extent is not
-    right. handed_on: it becomes the output's field of its name; formats without that field do not take it."""
+    right. handed_on: it becomes the output's field of its name; formats without that field do not take it.
+    updated: the kernel writes to it, too (its buffer's role is "out")."""
 
     name: str
     kind: str
@@ -40,11 +41,13 @@ class Operand:
     format: str = ""
     shapes: tuple[tuple[Axis, ...], ...] = ()
     handed_on: bool = False
+    updated: bool = False
 
     def record(self) -> dict[str, Any]:
         """For the index."""
         given: dict[str, Any] = {"dtype": self.dtype, "optional": self.optional, "format": self.format}
         given |= {"shapes": [list(shape) for shape in self.shapes], "handed_on": self.handed_on}
+        given |= {"updated": self.updated}
         return {
             "name": self.name,
             "kind": self.kind,
@@ -134,7 +137,8 @@ class Spill:
 @dataclass(frozen=True)
 class Variant:
     """One entry point: how it is launched, when it may be used, and the function that builds its body. gate:
-    as of an Instance."""
+    as of an Instance. before: launched first, on the same stream, its suffix after this one's symbol.
+    workspace: bytes of the buffer of that role which both have."""
 
     suffix: str
     threads: int
@@ -143,6 +147,8 @@ class Variant:
     when: tuple[Formula, ...] = ()
     options: dict[str, str] = field(default_factory=dict)
     gate: str = ""
+    before: Variant | None = None
+    workspace: Formula = 0
 
 
 @dataclass(frozen=True)
@@ -189,8 +195,9 @@ class Family:
     """A kernel family. `variants(fmt, dtype, target, options)` yields every entry of one cell's dtype, the
     first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias:
     whether the output may be the very memory of an operand, or of which ones: what a thread overwrites, only
-    it reads, and before. flat: operands of any one shape are taken as n elements in a row. options: the
-    values that each of its options may have. needs: features that a target must have.
+    it reads, and before. flat: operands of any one shape are taken as n elements in a row. broadcasts: their
+    shapes may differ as NumPy's may; entries take what `kernels/_broadcast.py` says. options: the values that
+    each of its options may have. needs: features that a target must have.
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
     by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
     (absent: f16, bf16 and f32 are accepted).
@@ -208,6 +215,7 @@ class Family:
     types: Types | None = None
     accepts: Accepts | None = None
     lattice: Lattices | None = None
+    broadcasts: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -231,6 +239,8 @@ class Family:
             "alias": list(self.alias) if isinstance(self.alias, tuple) else self.alias,
             "flat": self.flat,
         }
+        if self.broadcasts:
+            record["broadcasts"] = True
         return {**record, **({"scalars": [s.record() for s in self.scalars]} if self.scalars else {})}
 
 

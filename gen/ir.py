@@ -158,6 +158,13 @@ _ANY = frozenset(DTYPES)
 _LOGIC = _INT | _BOOL
 _TILE = frozenset({"u32", "f32"})
 
+MATH = (
+    "abs", "floor", "ceil", "round", "trunc", "sqrt", "rsqrt",
+    "exp", "exp2", "log", "log2", "sin", "cos", "tanh",
+)  # fmt: skip
+"""Functions of one f32 that every language has, precise ones (no fast math); `round` takes halves to even.
+`maths` makes the others of these."""
+
 OPS: dict[str, Op] = {
     "const": Op(0, _ANY, "attr"),
     "param": Op(0, _ANY, "attr"),
@@ -176,6 +183,7 @@ OPS: dict[str, Op] = {
     "not": Op(1, _LOGIC, "same"),
     "fma": Op(3, _F32, "same"),  # one rounding
     "mad": Op(3, _F32, "same"),  # a*b+c with one rounding or two, whichever is faster
+    **{name: Op(1, _F32, "same") for name in MATH},
     **{name: Op(2, _NUM, "bool") for name in ("lt", "le", "gt", "ge", "eq", "ne")},
     "select": Op(3, _ANY, "same"),  # operand 0 is the condition
     "cast": Op(1, _ANY, "attr"),

@@ -27,7 +27,12 @@ def from_words(b: Builder, words: Sequence[Val], dtype: str, count: int) -> list
 
 
 def to_words(values: Sequence[Val], dtype: str) -> list[Val]:
-    """f32 values rounded to `dtype`, two 16-bit elements a word."""
+    """f32 values rounded to `dtype`, two 16-bit elements a word; bools as bytes, four a word ("u8")."""
+    if dtype == "u8":
+        bits = [
+            v.builder.select(v, 1 << (8 * (i % 4)), v.builder.const(0, "u32")) for i, v in enumerate(values)
+        ]
+        return [bits[i] | bits[i + 1] | bits[i + 2] | bits[i + 3] for i in range(0, len(bits), 4)]
     if dtype == "f32":
         return [v.bitcast("u32") for v in values]
     halves = [v.cast(dtype).bitcast("u16").cast("u32") for v in values]
@@ -131,6 +136,11 @@ def store_ragged(
 
 def load_scalar(b: Builder, ref: Ref, index: Val) -> Val:
     return b.load(ref, index).cast("f32")
+
+
+def stored(b: Builder, value: Val, dtype: str) -> Val:
+    """An f32 or a bool as one element of an array."""
+    return b.select(value, b.const(1, "u8"), b.const(0, "u8")) if dtype == "u8" else value.cast(dtype)
 
 
 def threads_of(simd: int, wish: int) -> int:

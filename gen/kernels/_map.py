@@ -8,25 +8,31 @@ from ..dsl import Builder, Val
 from ..family import Variant
 from ..ir import DTYPES
 from ..target import Target
-from ..vectors import load_scalar, load_vector, store_vector, threads_of
+from ..vectors import load_scalar, load_vector, store_vector, stored, threads_of
 
 Map = Callable[[Builder, list[Val]], Val]
 _BITS = {2: "u16", 4: "u32"}
 
 
 def elementwise(
-    names: tuple[str, ...], dtype: str, target: Target, compute: Map | None, options: dict[str, str]
+    names: tuple[str, ...],
+    dtype: str,
+    target: Target,
+    compute: Map | None,
+    options: dict[str, str],
+    to: str = "",
 ) -> Variant:
-    """y[i] = compute(a[i], ...) for i < n; arithmetic in f32, one rounding. Without `compute` the first
-    operand's bits are moved as they are, NaN payloads included. Source and result may be one array."""
+    """y[i] = compute(a[i], ...) for i < n; arithmetic in f32, one rounding, to the type `to` (the operands'
+    where there is none; "u8" holds bools). Without `compute` the first operand's bits are moved as they are,
+    NaN payloads included. Source and result may be one array."""
     count = 16 // DTYPES[dtype]
     threads = threads_of(target.simd, 256)
     per_block = threads * count if threads > 1 else 4096
 
     def build(b: Builder) -> None:
-        stored = dtype if compute else _BITS[DTYPES[dtype]]
-        inputs = [b.buffer(name, stored, alone=False) for name in names]
-        y = b.buffer("y", stored, "out", alone=False)
+        element = dtype if compute else _BITS[DTYPES[dtype]]
+        inputs = [b.buffer(name, element, alone=False) for name in names]
+        y = b.buffer("y", to or element, "out", alone=False)
         n = b.scalar("n", "u64")
         start = b.block().cast("u64") * per_block
         with b.loop(b.thread() * count, per_block, threads * count) as offset:
@@ -37,14 +43,15 @@ def elementwise(
                     b.store_words(y, first, [vector.word(i) for i in range(4)])
                 else:
                     columns = [load_vector(b, ref, first, dtype, count) for ref in inputs]
-                    store_vector(b, y, first, dtype, [compute(b, list(row)) for row in zip(*columns)])
+                    store_vector(b, y, first, to or dtype, [compute(b, list(row)) for row in zip(*columns)])
             with b.otherwise(whole), b.loop(0, count) as i:
                 at = first + i.cast("u64")
                 with b.when(at < n):
                     if compute is None:
                         b.store(y, at, b.load(inputs[0], at))
                     else:
-                        b.store(y, at, compute(b, [load_scalar(b, ref, at) for ref in inputs]).cast(dtype))
+                        value = compute(b, [load_scalar(b, ref, at) for ref in inputs])
+                        b.store(y, at, stored(b, value, to or dtype))
 
     blocks = ["ceildiv", "n", per_block]
     return Variant("", threads, (blocks, 1, 1), build, (["lt", blocks, 2**31],), options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ..ir import Function, Ref, Value, float_bits
+from ..ir import MATH, Function, Ref, Value, float_bits
 from .walker import Refused
 
 Spell = Callable[[Value, list[str]], str]
@@ -43,8 +43,13 @@ def by_types(table: dict[tuple[str, str], str], what: str) -> Spell:
 def numeric_casts(types: dict[str, str]) -> dict[tuple[str, str], str]:
     """Value conversions among integers, and between u32, i32 and f32, by a constructor."""
     integers = ("u8", "u16", "u32", "u64", "i32")
-    pairs = [(a, b) for a in integers for b in (*integers[1:], "f32")] + [("f32", "u32"), ("f32", "i32")]
+    pairs = [(a, b) for a in integers for b in (*integers, "f32")] + [("f32", "u32"), ("f32", "i32")]
     return {(a, b): f"{types[b]}({{0}})" for a, b in pairs}
+
+
+def functions(names: dict[str, str], prefix: str = "", suffix: str = "") -> dict[str, Spell]:
+    """The operations of `ir.MATH`: each by its own name, or by that in `names`, between prefix and suffix."""
+    return {op: call(names.get(op, f"{prefix}{op}{suffix}")) for op in MATH}
 
 
 def extreme(integer: str, real: str) -> Spell:

@@ -212,6 +212,7 @@ DIALECT = Dialect(
         "max": c.extreme("max", "nan_max"),
         "fma": c.call("fmaf"),
         "mad": c.call("fmaf"),
+        **c.functions({"abs": "fabsf", "round": "rintf"}, suffix="f"),
         "cast": c.by_types(CASTS, "CUDA cast"),
         "bitcast": c.by_types(BITCASTS, "CUDA bitcast"),
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",

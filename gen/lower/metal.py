@@ -84,6 +84,7 @@ def _tile_store(value: Value, args: list[str]) -> str:
 
 
 _AXES = "xyz"
+_EXACT = {"abs": "fabs", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 
 DIALECT = Dialect(
     name="Metal",
@@ -97,6 +98,7 @@ DIALECT = Dialect(
         "max": c.extreme("max", "nan_max"),
         "fma": c.call("fma"),
         "mad": c.call("fma"),
+        **c.functions(_EXACT, "precise::"),
         "cast": c.by_types(CASTS, "Metal cast"),
         "bitcast": c.by_types(BITCASTS, "Metal bitcast"),
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",

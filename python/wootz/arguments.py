@@ -123,6 +123,17 @@ class Reader:
             view = call.look(operand, spec.name)
             check_memory(spec.name, view, self.dtypes[spec.name])
             call.binding.bind(spec, view.shape)
+            if spec.updated and view.readonly:
+                raise ArgumentError(f"{spec.name} is read-only; the kernel writes to it")
+        for spec in self.signature.operands:
+            if spec.updated:
+                self._check_apart(call, spec.name)
+
+    def _check_apart(self, call: Call, updated: str) -> None:
+        """An operand that is written to lies in no other's memory."""
+        for other, view in call.views.items():
+            if other != updated and updated in call.views:
+                check_overlap(other, view, updated, call.views[updated], False)
 
     def _read_tensor(self, call: Call, spec: Operand, tensor: Any) -> None:
         wanted = self._request.format

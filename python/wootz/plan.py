@@ -12,6 +12,7 @@ from .arguments import Call, Problem, Wanted, handed_on
 from .errors import ArgumentError, DriverError, FormatError
 from .kernel import Kernel, check_stream
 from .layouts import check_element, field_shapes, tensor_class
+from .log import event
 from .memory import ALIGNMENT, WORKSPACE_ALIGNMENT
 from .signature import Operand, Signature
 
@@ -27,6 +28,11 @@ _NOT_IN_GRAPH = (1, 400, 500)
 def make_plan(kernel: Kernel, settled: Mapping[str, Any]) -> Plan:
     """See Library.plan, which has looked the kernel up on one device."""
     reader, named = kernel._reader, dict(settled)
+    if reader.signature.broadcasts:
+        raise ArgumentError(
+            f"{reader.signature.name} has no plans: its extents come of the shapes of each call; "
+            "call the kernel"
+        )
     for each in filter(reader.own_format, reader.signature.operands):
         if not isinstance(named.get(each.name), str):
             raise ArgumentError(
@@ -76,7 +82,7 @@ class Plan(_core.PlanCall):
             self._recipe = self._program.recipe(problem.values, problem.arrays)
             self._memory, address = _workspace(self._program.device, self._recipe)
             self._launcher = _core.Launcher(self._recipe.steps, address, self._recipe.workspace)
-
+            _note_plan(self, self._program.cell["key"], self._recipe)
         self._ready(self._spell())
 
     @property
@@ -137,6 +143,7 @@ class Plan(_core.PlanCall):
         arrays_ = [each.name for each in given if each.kind == "array"]
         like = arrays_[0] if arrays_ else next(iter(self._problem.arrays))
         return {
+            "simple": not any(each.updated for each in given),
             "launcher": self._launcher,
             "on_gpu": device.kind == "cuda",
             "device": device.index if device.kind == "cuda" else 0,
@@ -358,3 +365,10 @@ def _torch_graph(graph: Any) -> int:
             "graph_exec is a CUDAGraph whose captured graph is gone, or that is not instantiated: make it "
             "with torch.cuda.CUDAGraph(keep_graph=True), and call its instantiate() before"
         ) from error
+
+
+def _note_plan(plan: Plan, cell: str, recipe: Recipe) -> None:
+    symbol, size, device = recipe.entry.symbol, recipe.workspace, plan.device
+    if size:
+        event("workspace_made", f"{plan}: {size} bytes of workspace", cell=cell, bytes=size, device=device)
+    event("plan_made", f"{plan}: {symbol}", cell=cell, symbol=symbol, shapes=plan.shapes, device=device)

@@ -20,13 +20,14 @@ from .errors import DtypeError
 from .formats.bits import from_bf16, to_bf16
 
 U32 = 2.0**-24
-# dtype -> unit roundoff, least normal number, NumPy storage (bf16, e4m3, e5m2: raw bits). Integers are exact.
+# dtype -> unit roundoff, least normal number, NumPy storage (bf16, e4m3, e5m2, bool: bits). Integers: exact.
 DTYPES: dict[str, tuple[float, float, Any]] = {
     "f16": (2.0**-11, 2.0**-14, np.float16),
     "bf16": (2.0**-8, 2.0**-126, np.uint16),
     "f32": (U32, 2.0**-126, np.float32),
     "e4m3": (2.0**-4, 2.0**-6, np.uint8),
     "e5m2": (2.0**-3, 2.0**-14, np.uint8),
+    "bool": (0.0, 1.0, np.uint8),
     "i8": (0.0, 1.0, np.int8),
     "u8": (0.0, 1.0, np.uint8),
     "i32": (0.0, 1.0, np.int32),
@@ -46,9 +47,9 @@ def to_double(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
     """An array of storage elements (or of ml_dtypes' types) -> float64, exact."""
     _dtype(dtype)
     if dtype in _BYTE_FLOATS:
-        return _byte_values(dtype)[np.ascontiguousarray(array).view(np.uint8)]
+        return _byte_values(dtype)[np.asarray(array, order="C").view(np.uint8)]
     if dtype == "bf16":
-        return from_bf16(np.ascontiguousarray(array).view(np.uint16)).astype(np.float64)
+        return from_bf16(np.asarray(array, order="C").view(np.uint16)).astype(np.float64)
     return array.astype(np.float64)
 
 

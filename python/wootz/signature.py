@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from . import broadcast
 from .errors import ArgumentError, ArtifactError, near
 from .formulas import Formula, compile_formula, spell
 from .scalars import Scalar
@@ -37,7 +38,8 @@ class Operand:
     follows from the others). kind: "array", or a layout of a quantised tensor: "quantised" (natural),
     "packed", "tiled". dtype: of an array; "" is the cell's. format: the option that names a tensor's elements
     where it is not "same"; "": the tensor has the cell's format. shapes: those that it may have, if not any
-    that `shape` binds. handed_on: it becomes the output's field of its name."""
+    that `shape` binds. handed_on: it becomes the output's field of its name. updated: a call writes to it,
+    too."""
 
     name: str
     kind: str
@@ -47,6 +49,7 @@ class Operand:
     format: str = ""
     shapes: tuple[tuple[Any, ...], ...] = ()
     handed_on: bool = False
+    updated: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -77,8 +80,8 @@ def _operand(record: Mapping[str, Any], names: frozenset[str]) -> Operand:
     if record["name"] in RESERVED:
         raise ValueError(f"operand called {record['name']!r}")
     dtype, format = record.get("dtype") or "", record.get("format") or ""
-    optional, handed_on = bool(record.get("optional")), bool(record.get("handed_on"))
-    return Operand(record["name"], kind, shape, dtype, optional, format, tuple(shapes), handed_on)
+    optional, handed_on, updated = (bool(record.get(key)) for key in ("optional", "handed_on", "updated"))
+    return Operand(record["name"], kind, shape, dtype, optional, format, tuple(shapes), handed_on, updated)
 
 
 def _aliased(alias: Any, operands: tuple[Operand, ...]) -> frozenset[str]:
@@ -100,8 +103,8 @@ def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> 
 @dataclass(frozen=True)
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
-    axis counts all elements. alias: the operands whose very memory the output may be. plain: a call is its
-    operands, all of them, in order."""
+    axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the operands whose
+    very memory the output may be. plain: a call is its operands, all of them, in order."""
 
     name: str
     operands: tuple[Operand, ...]
@@ -112,6 +115,7 @@ class Signature:
     flat: bool
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     plain: bool = True
+    broadcasts: bool = False
 
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> Signature:
@@ -139,11 +143,14 @@ class Signature:
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
             _aliased(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
+            bool(record.get("broadcasts")),
         )  # fmt: skip
 
     @property
     def names(self) -> frozenset[str]:
         """The shape names that the operands bind."""
+        if self.broadcasts:
+            return broadcast.names(tuple(each.name for each in self.operands))
         return frozenset(axis for each in self.operands for axis in each.shape if isinstance(axis, str))
 
     @cached_property
@@ -236,9 +243,13 @@ class Binding:
     origins: dict[str, str] = field(default_factory=dict)
     shape: Shape | None = None
     derived: list[tuple[Operand, Shape]] | None = None
+    shapes: dict[str, Shape] = field(default_factory=dict)
 
     def bind(self, operand: Operand, shape: Shape) -> None:
         """Raises ArgumentError naming the operand when its rank or an extent does not fit."""
+        if self.signature.broadcasts:
+            self.shapes[operand.name] = shape
+            return
         if self.signature.flat:
             shape = self._flatten(operand, shape)
         if len(shape) != len(operand.shape):
@@ -315,6 +326,9 @@ class Binding:
                 )
 
     def output_shape(self) -> Shape:
+        if self.signature.broadcasts:
+            self.shape, extents = broadcast.broadcast(self.shapes)
+            self.values.update(extents)
         if self.shape is not None:
             return self.shape
         return self.shape_of(self.signature.output)

@@ -29,10 +29,17 @@ class Output:
 
 @dataclass(frozen=True)
 class Memory:
-    """How arrays get to a device. put: NumPy storage (bf16: raw uint16), dtype -> array there."""
+    """How arrays get to a device and back. put: NumPy storage (bf16: raw uint16), dtype -> array there; get:
+    the other way."""
 
     put: Callable[[NDArray[Any], str], Any]
     output: Callable[[tuple[int, ...], str], Output]
+    get: Callable[[Any, str], NDArray[Any]]
+
+
+def _storage(dtype: str) -> np.dtype[Any]:
+    found: np.dtype[Any] = np.dtype(reference.DTYPES[dtype][2])
+    return found
 
 
 _NAMES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
@@ -40,6 +47,8 @@ _NAMES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
 
 def _named(raw: NDArray[Any], dtype: str) -> NDArray[Any]:
+    if dtype == "bool":
+        return raw.view(np.bool_)
     if dtype not in _NAMES:
         return raw
     try:
@@ -52,7 +61,7 @@ def _named(raw: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 def _poisoned(shape: tuple[int, ...], dtype: str, guard: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """(all bytes, the array of the shape in their middle)."""
-    storage = np.dtype(reference.DTYPES[dtype][2])
+    storage = _storage(dtype)
     size = int(np.prod(shape)) * storage.itemsize
     raw = np.full(size + 2 * guard, POISON, dtype=np.uint8)
     return raw, raw[guard : guard + size].view(storage).reshape(shape)
@@ -67,11 +76,18 @@ def _cpu() -> Memory:
         raw, inner = _poisoned(shape, dtype, GUARD)
         return Output(_named(inner, dtype), lambda: (inner, _whole(raw)))
 
-    return Memory(_named, output)
+    return Memory(_named, output, lambda array, dtype: array.view(_storage(dtype)))
 
 
 def _torch(torch: Any, device: str) -> Memory:
-    names = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "i8": "int8", "i32": "int32"}
+    names = {
+        "f16": "float16",
+        "bf16": "bfloat16",
+        "f32": "float32",
+        "i8": "int8",
+        "i32": "int32",
+        "bool": "bool",
+    }
     names |= {"u8": "uint8", "u16": "uint16", "u32": "uint32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
     kinds = {dtype: getattr(torch, name) for dtype, name in names.items() if hasattr(torch, name)}
 
@@ -90,7 +106,11 @@ def _torch(torch: Any, device: str) -> Memory:
 
         return Output(array, read)
 
-    return Memory(put, output)
+    def get(array: Any, dtype: str) -> NDArray[Any]:
+        raw: NDArray[Any] = array.reshape(-1).view(torch.uint8).cpu().numpy()
+        return raw.view(_storage(dtype)).reshape(tuple(array.shape))
+
+    return Memory(put, output, get)
 
 
 def _own(device: str) -> Memory:
@@ -99,10 +119,13 @@ def _own(device: str) -> Memory:
 
     def output(shape: tuple[int, ...], dtype: str) -> Output:
         array = to_device(_named(_poisoned(shape, dtype, 0)[1], dtype), device)
-        storage = np.dtype(reference.DTYPES[dtype][2])
+        storage = _storage(dtype)
         return Output(array, lambda: (array.numpy().view(storage), True))
 
-    return Memory(lambda raw, dtype: to_device(_named(raw, dtype), device), output)
+    def put(raw: NDArray[Any], dtype: str) -> Any:
+        return to_device(_named(raw, dtype), device)
+
+    return Memory(put, output, lambda array, dtype: array.numpy().view(_storage(dtype)))
 
 
 def memory(device: str) -> Memory:

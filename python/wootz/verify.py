@@ -100,14 +100,19 @@ def _run_once(
     kernel, options, output = cell["kernel"], cell.get("options") or {}, signature["output"]
     types = operand_dtypes(signature, cell)
     expected = checks.expect(kernel, options, values, cell["dtype"])
+    updates = checks.updates(kernel, options, values, cell["dtype"])
     dtype = "u8" if made_fields(output.get("kind", "array")) else types[output["name"]]
     out = _blank(output, values.get(output["name"]), expected.value.shape, dtype, where)
-    there = {n: _there(v, types.get(n, ""), where) for n, v in values.items() if n != output["name"]}
+    own = {n: v.copy() if n in updates else v for n, v in values.items() if n != output["name"]}
+    there = {n: _there(v, types.get(n, ""), where) for n, v in own.items()}
+    written = {n: there[n] for n in updates}
     required = [o["name"] for o in signature["operands"] if not o.get("optional")]
     positional = [there.pop(name) for name in required]
     call(*positional, **there, out=out.array)
     actual, whole = out.read()
     result = reference.compare(actual, expected, dtype)
+    for name, wanted in updates.items():
+        result = result.worst(reference.compare(where.get(written[name], types[name]), wanted, types[name]))
     if not whole:
         return Comparison(float("inf"), 0.0, False), "wrote outside its output"
     if kernel == "copy" and actual.tobytes() != values["x"].tobytes():

@@ -208,7 +208,8 @@ class Cell:
     ) -> dict[str, Array]:
         """The arrays to write to, by the names of arguments, in the order in which `expected` has them."""
         name, kind = self.kernel["output"]["name"], self.kernel["output"].get("kind", "array")
-        wanted = [a.name for a in entry.args if a.role == "out"]
+        updated = {o["name"] for o in self.kernel["operands"] if o.get("updated")}
+        wanted = [a.name for a in entry.args if a.role == "out" and a.name not in updated]
         if kind != "array" and name in given:  # a tensor to write to
             parts = {f"{name}.{field}": a for field, a in given[name].fields.items()}
             return {key: poisoned(a.shape, a.dtype) for key, a in parts.items() if key in wanted}
@@ -226,18 +227,22 @@ class Cell:
         known = names(self.kernel, given, size)
         entry = self.entry(known)
         blanks = self.blanks(entry, given, expected)
-        values = arguments(given, known, *blanks.items())
+        updates = checks.updates(self.kernel["key"], options, drawn, self.dtype)
+        values = arguments(given, known, *blanks.items(), *((name, given[name]) for name in updates))
         results = []
         for order in orders:
             found = program.run(entry, values, order, LAUNCH_SECONDS)
-            results.append([found[key, "out"] for key in blanks])
+            results.append([found[key, "out"] for key in (*blanks, *updates)])
         for order, result in zip(orders[1:], results[1:]):
             if any(a.tobytes() != b.tobytes() for a, b in zip(result, results[0])):
                 raise Wrong(f"order {order} gives other bits than order {orders[0]}")
-        whole = results[0][0] if len(blanks) == 1 else np.concatenate([a.ravel() for a in results[0]])
+        made, changed = results[0][: len(blanks)], results[0][len(blanks) :]
+        whole = made[0] if len(blanks) == 1 else np.concatenate([a.ravel() for a in made])
         kind = self.kernel["output"].get("kind", "array")
         dtype = "u8" if kind != "array" else self.types[self.kernel["output"]["name"]]
         compared = reference.compare(whole.reshape(expected.value.shape), expected, dtype)
+        for (name, wanted), array in zip(updates.items(), changed):
+            compared = compared.worst(reference.compare(array, wanted, self.types[name]))
         if not compared.passed:
             raise Wrong(f"error {compared.error:.3g}, tolerance {compared.tolerance:.3g}")
         if self.kernel["key"] == "copy" and whole.tobytes() != drawn["x"].tobytes():
@@ -271,7 +276,7 @@ def run_text(
     record = emit.kernel_record(subject.units[0].kernel)
     descriptor = Descriptor.parse(index.format_record(subject.format)) if subject.format else None
     results: list[Result] = []
-    entries = [entry for some in text.entries.values() for entry in some]
+    entries = [each for some in text.entries.values() for entry in some for each in (*entry.prologue, entry)]
     try:
         program = Program.build(text.body, subject.backend, entries, sanitizer)
     except CompileError as error:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from wootz import checks
+from wootz.broadcast import broadcast
 from wootz.formats import Descriptor
 
 Array = npt.NDArray[Any]
@@ -60,4 +61,6 @@ def names(kernel: Mapping[str, Any], given: Mapping[str, Any], size: Size) -> Si
     """What formulas may name: shapes, scalars that are whole numbers, has_<optional operand>."""
     scalars = {name: int(v) for name, v in given.items() if isinstance(v, (int, float)) and v == int(v)}
     optional = [o["name"] for o in kernel["operands"] if o.get("optional")]
+    if kernel.get("broadcasts"):
+        size = {**size, **broadcast({o["name"]: given[o["name"]].shape for o in kernel["operands"]})[1]}
     return {**scalars, **{f"has_{name}": int(given[name] is not None) for name in optional}, **size}

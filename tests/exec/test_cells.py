@@ -6,6 +6,7 @@ with every kernel and every packing runs under the address and thread sanitizers
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +90,16 @@ def test_a_missing_bound_is_found(backend: str) -> None:
     text = cells.texts(subject)[0]
     assert " < n)" in text.body
     assert "past the end" in failed(subject, replace(text, body=text.body.replace(" < n)", " <= n)")))
+
+
+@pytest.mark.parametrize("backend", cells.BACKENDS)
+def test_an_operand_that_is_not_updated_is_found(backend: str) -> None:
+    """The stores to the residual are left out."""
+    subject = subject_of("add_rms_norm", "-", backend)
+    text = cells.texts(subject)[0]
+    stores = re.compile(r"^ +(?:\*.*\(residual_at\d+ \+ .*\)|residual_at\d+\[.*\]) = .*;$", re.M)
+    assert stores.search(text.body)
+    failed(subject, replace(text, body=stores.sub("", text.body)))
 
 
 def test_an_entry_that_nothing_launches_is_found() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from gen import matrix, verify
 from gen.dsl import Builder, Val
-from gen.ir import OPS, For, If, MatrixShape, Op, Ref, Value
+from gen.ir import MATH, OPS, For, If, MatrixShape, Op, Ref, Value
 from gen.target import Target
 from gen.verify import VerifyError
 from tests.null.programs import GPU, builder, staged
@@ -149,6 +149,10 @@ def _offset(b: Builder) -> None:
     )
 
 
+def _function(name: str) -> Build:
+    return lambda b: (put(b, raw(name, "u32", b.thread())), None)[1]
+
+
 def _select(*types: str) -> Build:
     return lambda b: (put(b, raw("select", "f32", *(b.const(1, t) for t in types))), None)[1]
 
@@ -259,6 +263,7 @@ RULES: list[tuple[str, Build, str]] = [
     ("operand type", _add("f16", "f16"), "add takes ['f32', 'i32', 'u32', 'u64']; found f16"),
     ("fma type", lambda b: (put(b, raw("fma", "u32", *[b.thread()] * 3)), None)[1],
      "fma takes ['f32']; found u32"),
+    *((f"{name} type", _function(name), f"{name} takes ['f32']; found u32") for name in MATH),
     ("mixed types", _add("u32", "f32"), "add's operands have one type; found ['u32', 'f32']"),
     ("select arms", _select("bool", "f32", "u32"), "select's operands have one type; found ['f32', 'u32']"),
     ("select", _select("u32", "f32", "f32"), "select's condition is a bool; found u32"),

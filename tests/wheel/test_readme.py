@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -81,6 +82,31 @@ def test_the_worked_format(tmp_path: Path) -> None:
     quantize = 'import wootz, numpy; print(wootz.quantize(numpy.eye(4, 300), "book3"))'
     printed = run(sys.executable, "-c", quantize, WOOTZ_ARTIFACTS="artifacts")
     assert printed.startswith("QuantizedTensor(book3, 4x300")
+
+
+@pytest.mark.slow
+def test_the_worked_kernel(tmp_path: Path) -> None:
+    """The chapter's files in a copy of the checkout, and its commands in an environment of their own."""
+    chapter = section("Add a kernel")
+    checkout, environment = tmp_path / "checkout", tmp_path / "environment"
+    ignored = shutil.ignore_patterns(".git", "build", "tests", "*.so", "__pycache__", ".venv")
+    shutil.copytree(ROOT, checkout, ignore=ignored)
+    files = re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", chapter, re.M | re.S)
+    assert [name for name, _ in files][-1] == "mine.yaml"
+    for name, text in files:
+        assert not (checkout / name).exists(), "the chapter's kernel is a new one"
+        (checkout / name).write_text(text)
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    path = os.pathsep.join([str(environment / "bin"), os.environ["PATH"]])
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WOOTZ_", "PYTHON"))}
+    done = subprocess.run(
+        ["bash", "-ec", block("Add a kernel", "sh")],
+        cwd=checkout, env={**kept, "PATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    promised = re.search(r"`verify` ends with `(.*?)`", chapter)
+    assert promised
+    assert done.stdout.splitlines()[-1] == promised[1]
 
 
 def test_the_example_target(tmp_path: Path) -> None:

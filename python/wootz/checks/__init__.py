@@ -8,6 +8,7 @@ A file <kernel>.py has
     operands(format, size, dtype, options, rng) -> value by name, in the kernel's order: NumPy storage (bf16,
                    e4m3: raw bits), quantised tensors; optional operands and scalars that the run gives, too
     expect(operands, dtype, options) -> Expected
+    updated(operands, dtype, options) -> Expected by name, where the kernel writes to operands, too
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -58,9 +59,18 @@ def check(kernel: str) -> Check:
         raise ArgumentError(
             f"kernel: wanted one of {', '.join(known())}; got {kernel!r}, which has no reference"
         )
-    return cast(Check, importlib.import_module(f".{kernel}", __package__))
+    found: Any = importlib.import_module(f".{kernel}", __package__)
+    return found  # type: ignore[no-any-return]
 
 
 def expect(kernel: str, options: Mapping[str, str], operands: Mapping[str, Any], dtype: str) -> Expected:
     """The reference of a kernel by name; operands by their names in the index."""
     return check(kernel).expect(operands, dtype, options)
+
+
+def updates(
+    kernel: str, options: Mapping[str, str], operands: Mapping[str, Any], dtype: str
+) -> dict[str, Expected]:
+    """What a kernel leaves in the operands that it writes to."""
+    updated = getattr(check(kernel), "updated", None)
+    return updated(operands, dtype, options) if updated else {}

@@ -39,7 +39,7 @@ class ExecutionError(Exception):
 def poisoned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     """An array of all-ones bits: NaN as a float."""
     array = np.empty(shape, dtype)
-    array.view(np.uint8).reshape(-1)[:] = 0xFF
+    array.reshape(-1).view(np.uint8)[:] = 0xFF
     return array
 
 
@@ -76,9 +76,16 @@ class Program:
             for (name, role), v in values.items()
             if role == "shape" and isinstance(v, (int, np.integer))
         }
+        values = {**values, **_workspace(entry, shape)}
+        for before in entry.prologue:
+            values = {**values, **self._launch(before, values, shape, order, seconds)}
+        return self._launch(entry, values, shape, order, seconds)
+
+    def _launch(
+        self, entry: Entry, values: Values, shape: Mapping[str, int], order: int, seconds: int
+    ) -> dict[tuple[str, str], Array]:
         grid = [evaluate(formula, shape) for formula in entry.grid]
         _check_launch(entry, grid)
-        values = {**values, **_workspace(entry, shape)}
         outputs = {(a.name, a.role): values[a.name, a.role] for a in entry.outputs}
         arrays = {key: array for key, array in outputs.items() if isinstance(array, np.ndarray)}
         if 0 in grid:

@@ -22,7 +22,8 @@ class Arg:
 @dataclass(frozen=True)
 class Entry:
     """An entry point: its symbol, its arguments in order, how it is launched, and when it may be. workspace:
-    bytes; zeroed: they are zero before a launch, and have to be after it."""
+    bytes; zeroed: they are zero before a launch, and have to be after it. prologue: launched before it, with
+    the same workspace."""
 
     symbol: str
     args: tuple[Arg, ...]
@@ -31,6 +32,7 @@ class Entry:
     when: tuple[Formula, ...] = ()
     workspace: Formula = 0
     zeroed: bool = False
+    prologue: tuple[Entry, ...] = ()
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Entry:
@@ -38,8 +40,9 @@ class Entry:
         args = tuple(Arg(*arg) for arg in record["args"])
         x, y, z = record["block"]
         return cls(
-            record["symbol"], args, (x, y, z), tuple(record["grid"]), tuple(record["when"]),
+            record["symbol"], args, (x, y, z), tuple(record["grid"]), tuple(record.get("when", ())),
             record.get("workspace", 0), record.get("zeroed", False),
+            tuple(map(cls.from_json, record.get("prologue", ()))),
         )  # fmt: skip
 
     @property

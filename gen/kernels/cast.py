@@ -1,0 +1,37 @@
+"""cast: y[i] = x[i] in another type, one rounding to nearest even; NaN stays NaN, overflow is infinity.
+
+y may be the memory of x where both types have the same size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..axes import Format
+from ..emit import PLAIN
+from ..family import Family, Operand, Variant
+from ..target import Target
+from ._map import elementwise
+
+
+def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
+    to = options["out"]
+    if dtype == to:
+        return f"x has the type {to} already: copy takes it"
+    return None if dtype in PLAIN else f"cast takes {', '.join(PLAIN)}; got {dtype}"
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    yield elementwise(("x",), dtype, target, lambda b, v: v[0], options, options["out"])
+
+
+FAMILY = Family(
+    (Operand("x", "array", ("n",)),),
+    Operand("y", "array", ("n",)),
+    variants,
+    alias=True,
+    flat=True,
+    options={"out": PLAIN},
+    types=lambda dtype, options: {"y": options["out"]},
+    accepts=accepts,
+)

@@ -1,0 +1,24 @@
+"""log_softmax: y[m, n] = x - max - log(sum of e^(x - max)), along rows; in f32, one rounding to the output
+type.
+
+A row with NaN or +inf in it, or with nothing but -inf, is NaN, as torch has it. y may be x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..axes import Format
+from ..family import Family, Operand, Variant
+from ..target import Target
+from ._rows import LIMITS
+from .softmax import along_rows
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    return along_rows(dtype, target, options, log=True)
+
+
+FAMILY = Family(
+    (Operand("x", "array", ("m", "n")),), Operand("y", "array", ("m", "n")), variants, LIMITS, alias=True
+)

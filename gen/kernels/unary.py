@@ -1,0 +1,60 @@
+"""unary: y[i] = op(x[i]), one of the functions of OPS; f32 arithmetic, one rounding to the output type.
+
+NaN gives NaN (logical_not: false). At -inf and inf every op gives its limit: silu and gelu 0 at -inf. y may
+be x. `round` takes halves to even; `logical_not` gives bools, x == 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from .. import maths
+from ..axes import Format
+from ..dsl import Builder, Val
+from ..family import Family, Operand, Variant
+from ..ir import MATH
+from ..target import Target
+from ._map import elementwise
+
+
+def _native(name: str) -> maths.Function:
+    return lambda b, x: b.op(name, x)
+
+
+OPS: dict[str, Callable[[Builder, Val], Val]] = {
+    **{name: _native(name) for name in (*MATH, "neg")},
+    "expm1": maths.expm1,
+    "log1p": maths.log1p,
+    "tan": maths.tan,
+    "erf": maths.erf,
+    "sign": maths.sign,
+    "reciprocal": maths.reciprocal,
+    "square": lambda b, x: x * x,
+    "sigmoid": maths.sigmoid,
+    "relu": maths.relu,
+    "silu": maths.silu,
+    "gelu": maths.gelu,
+    "gelu_tanh": maths.gelu_tanh,
+    "softplus": maths.softplus,
+    "logical_not": lambda b, x: x.eq(0.0),
+}
+
+
+def types(dtype: str, options: dict[str, str]) -> dict[str, str]:
+    return {"y": "bool"} if options["op"] == "logical_not" else {}
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    compute, to = OPS[options["op"]], "u8" if types(dtype, options) else ""
+    yield elementwise(("x",), dtype, target, lambda b, v: compute(b, v[0]), options, to)
+
+
+FAMILY = Family(
+    (Operand("x", "array", ("n",)),),
+    Operand("y", "array", ("n",)),
+    variants,
+    alias=True,
+    flat=True,
+    options={"op": tuple(OPS)},
+    types=types,
+)

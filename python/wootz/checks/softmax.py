@@ -1,0 +1,37 @@
+"""softmax: y = e^(x - max) / sum, along rows.
+
+M = y times 1 + |x - max|, for a rounding of the exponent counts that often; c grows with the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..formats import Descriptor
+from ..reference import Expected, bound, to_double
+from ._rows import brief, numbers, roundings, shapes, small
+
+__all__ = ["brief", "expect", "operands", "shapes", "small"]
+
+
+def operands(
+    format: Descriptor | None,
+    size: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, str],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    return {"x": numbers(size, dtype, rng)}
+
+
+def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
+    x = to_double(operands["x"], dtype)
+    with np.errstate(all="ignore"):
+        below = x - x.max(axis=1, keepdims=True, initial=-np.inf)
+        power = np.exp(below)
+        value = power / power.sum(axis=1, keepdims=True)
+        magnitude = value * (1.0 + np.minimum(np.abs(below), 200.0)) + 2.0**-126
+    return Expected(value, bound(value, dtype, roundings(x.shape[1]), magnitude))
