@@ -275,6 +275,8 @@ void refuse_lazy_tensor(const py::object& array, const std::string& name) {
         refuse(ErrorKind::argument, name,
                "requires gradients, and kernels have none: pass " + name + ".detach()");
     }
+    if (const std::string spelling = dtype_spelling(array); narrow_integer(spelling))
+        refuse_dtype(name, spelling);
     for (const char* bit : {"conj", "neg"}) {
         const std::string query = std::string("is_") + bit;
         if (!py::hasattr(array, query.c_str()) || !py::cast<bool>(array.attr(query.c_str())())) continue;

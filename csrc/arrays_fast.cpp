@@ -2,7 +2,9 @@
 
 #include <pybind11/numpy.h>
 
-#include <vector>
+#include <atomic>
+#include <mutex>
+#include <utility>
 
 #include "arrays.hpp"
 
@@ -22,25 +24,32 @@ struct ArrayType {
     const dlpack::ExchangeApi* api = nullptr;
 };
 
-// What was found out of an object once; the object is kept, so that its address stays its own.
+// What was found out of an object once; the object is kept, so that its address stays its own. Readers take
+// no lock: entries are written before they are counted, and stay.
 template <typename Value>
 class Memory {
   public:
     template <typename Find>
     Value get(PyObject* key, Find find) {
-        for (const auto& [known, value] : entries_) {
-            if (known == key) return value;
+        const std::size_t count = count_.load(std::memory_order_acquire);
+        for (std::size_t i = 0; i < count; ++i) {
+            if (entries_[i].first == key) return entries_[i].second;
         }
         const Value value = find(key);
-        if (entries_.size() < kKnown) {
+        const std::lock_guard<std::mutex> lock(writing_);
+        const std::size_t end = count_.load(std::memory_order_relaxed);
+        if (end < entries_.size()) {
             Py_INCREF(key);
-            entries_.emplace_back(key, value);
+            entries_[end] = {key, value};
+            count_.store(end + 1, std::memory_order_release);
         }
         return value;
     }
 
   private:
-    std::vector<std::pair<PyObject*, Value>> entries_;
+    std::array<std::pair<PyObject*, Value>, kKnown> entries_{};
+    std::atomic<std::size_t> count_{0};
+    std::mutex writing_;
 };
 
 PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
@@ -161,6 +170,20 @@ bool settled(PyObject* array) {
            is_false(PyObject_VectorcallMethod(is_neg, &array, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
 }
 
+// torch's integers of fewer bits look like bytes. Its element types are objects of their own, never freed.
+bool narrow(PyObject* array) {
+    static PyObject* const dtype = interned("dtype");
+    static auto* known = new Memory<bool>;
+    PyObject* found = PyObject_GetAttr(array, dtype);
+    if (found == nullptr) return !said_no();
+    const bool answer = known->get(found, [](PyObject* object) {
+        const auto text = py::cast<std::string>(py::str(py::handle(object)));
+        return narrow_integer(text.substr(text.rfind('.') + 1));
+    });
+    Py_DECREF(found);
+    return answer;
+}
+
 bool read_managed(PyObject* array, FastArray& out) {
     dlpack::ManagedTensorVersioned* managed = nullptr;
     if (out.api->managed_from_object == nullptr || out.api->managed_from_object(array, &managed) != 0)
@@ -180,7 +203,7 @@ bool read_exchange(PyObject* array, const ArrayType& type, bool writes, FastArra
     if (type.api->tensor_from_object == nullptr || (writes && !type.lazy)) return read_managed(array, out);
     dlpack::Tensor tensor;
     if (type.api->tensor_from_object(array, &tensor) != 0) return said_no();
-    return set_tensor(out, tensor);
+    return set_tensor(out, tensor) && !(type.lazy && out.dtype->bits == 8 && narrow(array));
 }
 
 }  // namespace

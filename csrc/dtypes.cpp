@@ -99,6 +99,11 @@ const Dtype* find_spelling(const std::string& spelling) {
     return nullptr;
 }
 
+bool narrow_integer(const std::string& spelling) {
+    const std::size_t digit = spelling.rfind("int", 1) == std::string::npos ? 0 : spelling.find("int") + 3;
+    return digit != 0 && spelling.size() == digit + 1 && spelling[digit] >= '1' && spelling[digit] < '8';
+}
+
 bool narrow_float(const std::string& spelling) {
     return std::any_of(kDlpackCodes.begin() + kNarrow, kDlpackCodes.end(), [&](const DlpackCode& code) {
         return spelling.compare(0, std::strlen(code.name), code.name) == 0;

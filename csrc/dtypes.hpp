@@ -31,6 +31,9 @@ const Dtype& dlpack_dtype(const dlpack::DataType& type, const std::string& name)
 const Dtype& typestr_dtype(const std::string& typestr, const std::string& name);
 const Dtype& named_dtype(const std::string& spelling, const std::string& name);
 
+// Whether it is the name of integers of fewer than 8 bits, which some libraries export as bytes.
+bool narrow_integer(const std::string& spelling);
+
 // Whether the name begins with that of a type that is narrower than any of NumPy's floats, as
 // "float4_e2m1fn".
 bool narrow_float(const std::string& spelling);

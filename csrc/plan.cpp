@@ -60,17 +60,6 @@ bool guarded(Run run) {
     return false;
 }
 
-class Unlocked {
-  public:
-    Unlocked() : state_(PyEval_SaveThread()) {}
-    ~Unlocked() { PyEval_RestoreThread(state_); }
-    Unlocked(const Unlocked&) = delete;
-    Unlocked& operator=(const Unlocked&) = delete;
-
-  private:
-    PyThreadState* state_;
-};
-
 // The same without Python's lock.
 template <typename Run>
 bool unlocked(Run run) {

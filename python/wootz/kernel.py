@@ -101,7 +101,7 @@ class Kernel:
             operands, scalars = signature.arrange(operands, named)
         self._reader.read_operands(call, operands)
         call.binding.check_limits()
-        if not signature.plain or call.binding.derived:
+        if not signature.plain or signature.choosy or call.binding.derived:
             call.binding.check_derived()
         if scalars:
             call.binding.values.update(scalars)

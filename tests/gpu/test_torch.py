@@ -224,7 +224,7 @@ def test_compiled_for_any_number_of_rows(ops: Any) -> None:
 def test_exported_and_loaded(ops: Any, packed: bool) -> None:
     module, file = model(ops, packed, torch.bfloat16), io.BytesIO()
     rows = ({0: torch.export.Dim("m", min=0, max=4096)},)
-    torch.export.save(torch.export.export(module, (randn(4, 200),), dynamic_shapes=(rows,)), file)
+    torch.export.save(torch.export.export(module, (randn(4, 200),), dynamic_shapes=rows), file)
     file.seek(0)
     loaded = torch.export.load(file).module()
     for count in (1, 9, 70):

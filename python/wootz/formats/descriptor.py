@@ -207,7 +207,8 @@ class Descriptor:
             Layout.parse(lookup(obj, "layout", where), element.bits, f"{where}.layout"), obj,
         )  # fmt: skip
         found._check(where)
-        return found
+        kept = _ALIVE.setdefault(found.digest, found)
+        return kept if kept == found else found
 
     def _check(self, where: str) -> None:
         for i, scale in enumerate(self.scales):
@@ -257,10 +258,15 @@ class Descriptor:
         return rows, columns if field.bits in (8, 16, 32) else stream_pitch(columns, field.bits)
 
 
+_ALIVE: weakref.WeakValueDictionary[str, Descriptor] = weakref.WeakValueDictionary()
+"""By digest. Equal formats, of whatever library or file, are one object: plans compare identities."""
+
+
 def _digest(raw: Mapping[str, Any]) -> str:
     """Of equal dicts it is the same: in any order, and with 1 for 1.0."""
     import hashlib
     import json
+import weakref
 
     numbers = json.loads(json.dumps(raw, default=dict), parse_int=float)
     return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:12]
