@@ -6,6 +6,7 @@ layout. Nothing else is known about a format; a descriptor made by hand works as
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -266,7 +267,6 @@ def _digest(raw: Mapping[str, Any]) -> str:
     """Of equal dicts it is the same: in any order, and with 1 for 1.0."""
     import hashlib
     import json
-import weakref
 
     numbers = json.loads(json.dumps(raw, default=dict), parse_int=float)
     return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:12]
