@@ -3,8 +3,9 @@ fresh processes.
 
 The device's context is made before, by the driver alone, and timed apart: it is the same for all. What is
 computed is a + b of 2^20 float32. wootz: from `import wootz` (NumPy's import included) through load() and
-plan() to the sum on the host. Triton: from `import torch` to its kernel's end, with an empty cache and with a
-full one. NVRTC: from the import of cuda.core through its Program to its kernel's end.
+plan() to the sum on the host. wootz, arrays there: the same without NumPy, to the kernel's end, on arrays
+that the driver alone made before the clock starts. Triton: from `import torch` to its kernel's end, with an
+empty cache and with a full one. NVRTC: from the import of cuda.core through its Program to its kernel's end.
 
 python benchmarks/cold_start.py [--repeat 5] [--json FILE] [--artifacts DIR]
 """
@@ -12,6 +13,7 @@ python benchmarks/cold_start.py [--repeat 5] [--json FILE] [--artifacts DIR]
 from __future__ import annotations
 
 import argparse
+import array
 import ctypes
 import datetime
 import json
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 SIZE = 1 << 20
@@ -35,22 +37,54 @@ extern "C" __global__ void add(const float* a, const float* b, float* c, unsigne
 
 Marks = dict[str, float]
 """What was done last, and seconds when."""
+Timed = Callable[[Callable[[str], None]], None]
 
 
 # ---- children: one process each
 
 
-def make_context() -> None:
-    driver = ctypes.CDLL("libcuda.so.1")
+def check(result: int) -> None:
+    if result != 0:
+        sys.exit(f"the CUDA driver answered {result}")
+
+
+def make_context() -> ctypes.CDLL:
+    driver = ctypes.CDLL(os.environ.get("WOOTZ_LIBCUDA") or "libcuda.so.1")
     context, device = ctypes.c_void_p(), ctypes.c_int()
-    for result in (
-        driver.cuInit(0),
-        driver.cuDeviceGet(ctypes.byref(device), 0),
-        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
-        driver.cuCtxSetCurrent(context),
-    ):
-        if result != 0:
-            sys.exit(f"the CUDA driver answered {result}")
+    check(driver.cuInit(0))
+    check(driver.cuDeviceGet(ctypes.byref(device), 0))
+    check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+    check(driver.cuCtxSetCurrent(context))
+    return driver
+
+
+class Array:
+    """float32 [SIZE] on the device, of no library."""
+
+    def __init__(self, driver: ctypes.CDLL, values: Iterable[float] = ()) -> None:
+        self.address = ctypes.c_uint64()
+        check(driver.cuMemAlloc_v2(ctypes.byref(self.address), ctypes.c_size_t(4 * SIZE)))
+        host = array.array("f", values) or array.array("f", bytes(4 * SIZE))
+        check(driver.cuMemcpyHtoD_v2(self.address, *memory_of(host)))
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "shape": (SIZE,),
+            "typestr": "<f4",
+            "data": (self.address.value, False),
+            "strides": None,
+            "stream": None,
+        }
+
+    def read(self, driver: ctypes.CDLL) -> array.array[float]:
+        host = array.array("f", bytes(4 * SIZE))
+        check(driver.cuMemcpyDtoH_v2(memory_of(host)[0], self.address, memory_of(host)[1]))
+        return host
+
+
+def memory_of(host: array.array[float]) -> tuple[ctypes.c_void_p, ctypes.c_size_t]:
+    """Its address, and its bytes."""
+    address, count = host.buffer_info()
+    return ctypes.c_void_p(address), ctypes.c_size_t(count * host.itemsize)
 
 
 def with_wootz(mark: Callable[[str], None]) -> None:
@@ -67,6 +101,27 @@ def with_wootz(mark: Callable[[str], None]) -> None:
     sum_ = plan(wootz.to_device(a, "cuda:0"), wootz.to_device(b, "cuda:0")).numpy()
     mark("result")
     assert np.array_equal(sum_, a + b)
+
+
+def with_wootz_arrays_there(driver: ctypes.CDLL) -> Timed:
+    a, b, out = Array(driver, map(float, range(SIZE))), Array(driver, [1.0] * SIZE), Array(driver)
+
+    def timed(mark: Callable[[str], None]) -> None:
+        import wootz
+
+        mark("import")
+        lib = wootz.load(os.environ.get("WOOTZ_ARTIFACTS"))
+        mark("load")
+        plan = lib.plan("binary", op="add", dtype="f32", device="cuda:0", n=SIZE)
+        mark("plan")
+        plan(a, b, out=out)
+        check(driver.cuCtxSynchronize())
+        mark("result")
+        assert "numpy" not in sys.modules, "something imported NumPy, which this row leaves out"
+        # float32 has every integer up to 2^24
+        assert out.read(driver) == array.array("f", map(float, range(1, SIZE + 1)))
+
+    return timed
 
 
 def with_triton(mark: Callable[[str], None]) -> None:
@@ -107,24 +162,28 @@ def with_nvrtc(mark: Callable[[str], None]) -> None:
     mark("result")
 
 
-CHILDREN: dict[str, Callable[[Callable[[str], None]], None]] = {
-    "wootz": with_wootz,
-    "triton": with_triton,
-    "nvrtc": with_nvrtc,
+CHILDREN: dict[str, Callable[[ctypes.CDLL], Timed]] = {
+    "wootz": lambda _: with_wootz,
+    "wootz-arrays-there": with_wootz_arrays_there,
+    "triton": lambda _: with_triton,
+    "nvrtc": lambda _: with_nvrtc,
 }
+"""By name, with the driver: what makes ready and returns what is timed, given where to mark its phases."""
 
 
 def child(name: str) -> None:
     """Prints milliseconds by phase, and of all but the context."""
     marks: Marks = {}
     start = time.perf_counter()
-    make_context()
-    marks["context"] = time.perf_counter()
-    CHILDREN[name](lambda what: marks.__setitem__(what, time.perf_counter()))
-    phases, last = {}, start
+    driver = make_context()
+    context = (time.perf_counter() - start) * 1e3
+    timed = CHILDREN[name](driver)
+    last = start = time.perf_counter()
+    timed(lambda what: marks.__setitem__(what, time.perf_counter()))
+    phases = {"context": context}
     for what, when in marks.items():
         phases[what], last = (when - last) * 1e3, when
-    phases["all"] = (marks["result"] - marks["context"]) * 1e3
+    phases["all"] = (marks["result"] - start) * 1e3
     print(json.dumps(phases))
 
 
@@ -179,6 +238,7 @@ def compare(options: argparse.Namespace) -> None:
     rows = {}
     for label, name, warm in (
         ("wootz", "wootz", True),
+        ("wootz, arrays there", "wootz-arrays-there", True),
         ("triton, empty cache", "triton", False),
         ("triton, full cache", "triton", True),
         ("nvrtc", "nvrtc", True),

@@ -389,7 +389,9 @@ py::object loaded_module(const char* name) {
 }
 
 View view_array(const py::object& array, const std::string& name, std::int64_t stream) {
-    if (py::isinstance<py::array>(array)) return view_numpy(py::reinterpret_borrow<py::array>(array), name);
+    // pybind11's question imports NumPy: an array of its own has loaded it.
+    if (loaded_module("numpy") && py::isinstance<py::array>(array))
+        return view_numpy(py::reinterpret_borrow<py::array>(array), name);
     try {
         refuse_lazy_tensor(array, name);
         if (has(array, "__dlpack__")) return view_dlpack(array, name, stream);

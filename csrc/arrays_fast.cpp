@@ -74,7 +74,9 @@ bool plain_torch(py::handle type, const py::object& torch) {
 
 ArrayType find_type(PyObject* object) {
     const py::handle type(object);
-    if (type.ptr() == reinterpret_cast<PyObject*>(py::detail::npy_api::get().PyArray_Type_))
+    // Asking NumPy's interface imports NumPy: an array of its own has loaded it.
+    if (loaded_module("numpy") &&
+        type.ptr() == reinterpret_cast<PyObject*>(py::detail::npy_api::get().PyArray_Type_))
         return {Way::numpy, false, nullptr};
     const dlpack::ExchangeApi* api = find_api(type);
     if (api == nullptr) return {};

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from . import _core
 from .errors import ArgumentError, DeviceError, DtypeError
+from .lazy_numpy import np
 
 __all__ = [
     "DeviceArray",
@@ -238,7 +237,7 @@ def family(array: Any) -> Family:
 
 
 def _find_family(kind: type) -> Family:
-    if issubclass(kind, np.ndarray):
+    if "numpy" in sys.modules and issubclass(kind, np.ndarray):
         return _NUMPY
     if issubclass(kind, DeviceArray):
         return _OWN

@@ -7,18 +7,21 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .arrays import parse_device
 from .errors import ArgumentError, ArtifactError, NoKernelError, near
 from .formats import Descriptor
 from .index import Index
-from .jit import Jit, shared, sources
+from .jit import sources
 from .kernel import Kernel, Request
 from .log import event
 from .plan import Plan, make_plan
 from .profiling import traced
 from .signature import Signature
+
+if TYPE_CHECKING:
+    from .jit import Jit
 
 __all__ = ["Library", "default_folder", "default_library", "load"]
 
@@ -34,11 +37,9 @@ class Library:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, jit: bool | Jit = False) -> None:
-        if not isinstance(jit, (bool, Jit)):
-            raise ArgumentError(f"jit is {jit!r}; want True, False or a wootz.jit.Jit")
+        self.jit = _on_demand(jit)
         self.path = Path(path).resolve()
         self.index = Index.read(self.path)
-        self.jit: Jit | None = (shared() if jit is True else jit) or None
         self._formats: dict[str, Descriptor] = {}
         cells = self.index.count("cells")
         event("library_opened", f"{self.path}: {cells} cells", path=str(self.path), cells=cells)
@@ -217,6 +218,17 @@ def default_folder() -> Path:
     # An editable install spreads the package over several folders.
     folders = [Path(each) / "artifacts" for each in sys.modules[__package__].__path__]
     return next((folder for folder in folders if folder.is_dir()), folders[0])
+
+
+def _on_demand(jit: bool | Jit) -> Jit | None:
+    """What compiles for a library. Imports that only where it is wanted. Raises ArgumentError."""
+    if jit is False:
+        return None
+    from .jit import Jit, shared
+
+    if not isinstance(jit, (bool, Jit)):
+        raise ArgumentError(f"jit is {jit!r}; want True, False or a wootz.jit.Jit")
+    return shared() if jit is True else jit
 
 
 def load(path: str | os.PathLike[str] | None = None, *, jit: bool | Jit = False) -> Library:

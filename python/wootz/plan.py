@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from . import _core, arrays
 from .arguments import Call, Problem, Wanted, handed_on
 from .errors import ArgumentError, DriverError, FormatError
 from .kernel import Kernel, check_stream
 from .layouts import check_element, field_shapes, tensor_class
+from .lazy_numpy import np
 from .log import event
 from .memory import ALIGNMENT, WORKSPACE_ALIGNMENT
 from .signature import Operand, Signature

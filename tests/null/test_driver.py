@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.null import loader_tools as tools
 from tests.null.fakecuda import ends
 
 HERE = Path(__file__).parent / "fakecuda"
@@ -144,4 +145,11 @@ def test_a_driver_that_is_too_old(tmp_path: Path) -> None:
         call="_core.cuda_device_count()", message="the CUDA driver is too old: it lacks cuDriverGetVersion"
     )
     done = child("-c", code, libcuda=library)
+    assert passed(done), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["others", "numpys"])
+def test_numpy_is_imported_for_its_own_arrays_alone(fake: Path, tmp_path: Path, name: str) -> None:
+    folders = str(tools.cuda_folder(tmp_path / "a")), str(tools.cpu_folder(tmp_path / "b", tools.image()))
+    done = child(str(HERE / "light.py"), name, *folders, libcuda=fake)
     assert passed(done), done.stdout + done.stderr

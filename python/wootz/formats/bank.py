@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import numpy as np
-
 from ..errors import ArgumentError, FormatError
+from ..lazy_numpy import np
 from .tensor import array_mover
 
 __all__ = ["Banked", "stack"]

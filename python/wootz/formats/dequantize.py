@@ -10,14 +10,15 @@ against.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..lazy_numpy import np
 from .bits import fma32
 from .descriptor import Block, Descriptor, extent, grid
 from .tensor import QuantizedTensor, side_entries, unpack_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 CHUNK = 1 << 20  # elements that are worked on at once: temporaries stay within some 10 MB each
 

@@ -13,14 +13,13 @@ from functools import cached_property
 from math import ceil
 from typing import Any
 
-import numpy as np
-
 from ..errors import FormatError
 from .bits import Move, plan_moves, stream_pitch
 from .element import Element, choice, lookup
 
 RULES = ("absmax", "signed_absmax", "minmax", "floor", "nearest", "ceil", "even")
-STORAGE: dict[str, Any] = {"u8": np.uint8, "u16": np.uint16, "f16": np.float16, "f32": np.float32}
+STORAGE = {"u8": "uint8", "u16": "uint16", "f16": "float16", "f32": "float32"}
+"""NumPy's names of the dtypes that fields are stored in."""
 
 Block = tuple[int, int]
 

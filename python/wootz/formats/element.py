@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
+from ..lazy_numpy import np
 from .bits import from_bf16, to_bf16
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 KINDS = ("int", "float", "exponent", "codebook", "wide")
-WIDE = {"f16": (16, np.float16), "bf16": (16, np.uint16), "f32": (32, np.float32)}
-_SPECIAL = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
+WIDE = {"f16": (16, "float16"), "bf16": (16, "uint16"), "f32": (32, "float32")}
+_SPECIAL: Mapping[Any, float] = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def lookup(obj: Mapping[str, Any], key: str, where: str) -> Any:
@@ -34,7 +38,7 @@ def choice(value: Any, allowed: Sequence[str], where: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Element:
-    """A set of numbers with codes: `values[code]` for the narrow kinds (2^bits float64, exact in float32).
+    """A set of numbers with codes: `numbers[code]` for the narrow kinds (2^bits, exact in float32).
 
     max is the magnitude that a block's largest value is scaled to. The wide kind (f16, bf16, f32) has no
     table.
@@ -42,7 +46,7 @@ class Element:
 
     kind: str
     bits: int
-    values: NDArray[np.float64]
+    numbers: Sequence[float]
     max: float
     symmetric: bool = False
     wide: str = ""
@@ -52,7 +56,7 @@ class Element:
         kind = choice(lookup(obj, "kind", where), KINDS, f"{where}.kind")
         if kind == "wide":
             wide = choice(lookup(obj, "type", where), tuple(WIDE), f"{where}.type")
-            return cls(kind, WIDE[wide][0], np.zeros(0), 1.0, wide=wide)
+            return cls(kind, WIDE[wide][0], (), 1.0, wide=wide)
         bits = lookup(obj, "bits", where)
         if type(bits) is not int or not 1 <= bits <= 8:
             raise FormatError(f"{where}.bits: wanted an integer from 1 to 8; got {bits!r}")
@@ -64,17 +68,17 @@ class Element:
             )
         try:
             # Kernels hold these tables as float32, so float32 is what the numbers are.
-            values = np.array([_SPECIAL.get(v, v) for v in raw], dtype=np.float32).astype(np.float64)
-        except (TypeError, ValueError):
+            numbers = tuple(array("f", [float(_SPECIAL.get(v, v)) for v in raw]))
+        except (TypeError, ValueError, OverflowError):
             raise FormatError(
                 f'{where}.values: wanted numbers, "nan", "inf" or "-inf"; got {raw!r}'
             ) from None
-        finite = np.abs(values[np.isfinite(values)])
-        if finite.size == 0:
+        finite = [abs(v) for v in numbers if math.isfinite(v)]
+        if not finite:
             raise FormatError(f"{where}.values: wanted at least one finite number; got {raw!r}")
         # An exponent has the range of float32: it needs no headroom, so a level above it aims at 1.
-        peak = 1.0 if kind == "exponent" else float(obj.get("max") or finite.max())
-        return cls(kind, bits, values, peak or 1.0, symmetric=bool(obj.get("symmetric", False)))
+        peak = 1.0 if kind == "exponent" else float(obj.get("max") or max(finite))
+        return cls(kind, bits, numbers, peak or 1.0, symmetric=bool(obj.get("symmetric", False)))
 
     @property
     def storage(self) -> str:
@@ -82,17 +86,27 @@ class Element:
         return {"": "u8", "bf16": "u16"}.get(self.wide, self.wide)
 
     @cached_property
+    def values(self) -> NDArray[np.float64]:
+        """The numbers as float64 [2^bits]."""
+        return np.array(self.numbers, dtype=np.float64)
+
+    @cached_property
     def usable(self) -> NDArray[np.bool_]:
         """Which codes the quantiser uses: the finite ones, less the odd one out of a symmetric range."""
         return np.isfinite(self.values) & (np.abs(self.values) <= (self.max if self.symmetric else np.inf))
 
-    @property
+    @cached_property
     def low(self) -> float:
-        return -self.max if self.wide else float(self.values[self.usable].min())
+        return -self.max if self.wide else min(self._usable_numbers)
+
+    @cached_property
+    def high(self) -> float:
+        return self.max if self.wide else max(self._usable_numbers)
 
     @property
-    def high(self) -> float:
-        return self.max if self.wide else float(self.values[self.usable].max())
+    def _usable_numbers(self) -> list[float]:
+        limit = self.max if self.symmetric else sys.float_info.max
+        return [v for v in self.numbers if abs(v) <= limit and math.isfinite(v)]
 
     @property
     def nan_code(self) -> int | None:

@@ -9,12 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ArgumentError, DtypeError, FormatError
+from ..lazy_numpy import np
 from .bank import Banked
 from .bits import Move, gather, plan_moves, scatter
 from .descriptor import STORAGE, Descriptor, extent, grid
@@ -29,9 +27,12 @@ from .tensor import (
     unpack_rows,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 ROWS, LANES, PERIOD = 16, 32, 16
 CHUNK = 1 << 21  # elements that are packed at once
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+_UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32"}
 
 
 @dataclass(frozen=True)

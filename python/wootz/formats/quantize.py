@@ -26,17 +26,18 @@ Specials  Infinities saturate. NaN takes the element's NaN code if there is one,
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ArgumentError, DeviceError, DtypeError
+from ..lazy_numpy import np
 from .dequantize import combine_scales, expand, row_chunks, scale_block, zero_values
 from .descriptor import Descriptor
 from .element import Element
 from .scales import FLOAT32_MAX, Source, block_ranges, choose_entries
 from .tensor import QuantizedTensor, check_shape, pack_rows, pack_side
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def quantize(array: Any, format: Any, *, nan: Literal["error", "zero"] = "error") -> QuantizedTensor:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..lazy_numpy import np
 from .descriptor import Descriptor, grid
 from .element import Element
 from .tensor import QuantizedTensor, check_shape, pack_rows, pack_side
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def random_tensor(

@@ -5,17 +5,18 @@ rules.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
+from ..lazy_numpy import np
 from .dequantize import combine_scales, on_grid, row_chunks
 from .descriptor import Descriptor, Scale, Zero, extent, grid
 from .element import Element
 
-FLOAT32_MAX = float(np.finfo(np.float32).max)
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
 FLOAT32_LEAST = 2.0**-149
 
 

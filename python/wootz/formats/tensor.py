@@ -8,15 +8,16 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, DtypeError, FormatError
+from ..lazy_numpy import is_ndarray, np
 from .bits import gather, pack_stream, scatter, unpack_stream
 from .descriptor import STORAGE, Block, Descriptor, Field, grid
 from .element import Element
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _TORCH = {"u8": "uint8", "u16": "uint16", "f16": "float16", "f32": "float32"}
 
@@ -112,7 +113,7 @@ def check_field(
         raise ArgumentError(
             f"{where}: wanted shape {wanted} for {shape[0]}x{shape[1]}; got {tuple(array.shape)}"
         )
-    if isinstance(array, np.ndarray):
+    if is_ndarray(array):
         fits = array.dtype == np.dtype(STORAGE[f.dtype])
     else:
         fits = str(array.dtype).rpartition(".")[2] == _TORCH[f.dtype]
@@ -147,11 +148,11 @@ def array_mover(device: str) -> Callable[[Any], Any]:
 
 
 def _torch_tensor(torch: Any, a: Any) -> Any:
-    return torch.from_numpy(np.ascontiguousarray(a)) if isinstance(a, np.ndarray) else torch.as_tensor(a)
+    return torch.from_numpy(np.ascontiguousarray(a)) if is_ndarray(a) else torch.as_tensor(a)
 
 
 def _to_numpy(a: Any) -> NDArray[Any]:
-    if isinstance(a, np.ndarray):
+    if is_ndarray(a):
         return a
     if hasattr(a, "detach"):
         return np.asarray(a.detach().cpu().numpy())

@@ -18,17 +18,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ldexp
 from types import MappingProxyType
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ArgumentError, DtypeError, FormatError
+from ..lazy_numpy import np
 from .bank import Banked
 from .bits import pack_stream, unpack_stream
 from .descriptor import STORAGE, Descriptor, grid
 from .element import Element
 from .tensor import QuantizedTensor, check_shape, pack_rows, side_entries, unpack_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ROWS, COLUMNS, TILE = 128, 4, 512
 """A tile's rows and columns of scales, and its bytes."""

@@ -7,9 +7,13 @@ Nothing here is read before such a device asks, and no optional package is impor
 
 from __future__ import annotations
 
-from .cache import Cache, Limits, cache_folder
-from .compiler import Compiler, Nvrtc
-from .engine import Counters, Jit, Recipe, shared
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .cache import Cache, Limits, cache_folder
+    from .compiler import Compiler, Nvrtc
+    from .engine import Counters, Jit, Recipe, shared
 
 __all__ = [
     "Cache",
@@ -24,7 +28,29 @@ __all__ = [
     "shared",
 ]
 
+_LAZY = {
+    "Cache": "cache",
+    "Limits": "cache",
+    "cache_folder": "cache",
+    "Compiler": "compiler",
+    "Nvrtc": "compiler",
+    "Counters": "engine",
+    "Jit": "engine",
+    "Recipe": "engine",
+    "shared": "engine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
 
 def counters() -> Counters:
     """What the compiler and cache of `wootz.load(jit=True)` have done in this process."""
+    from .engine import shared
+
     return shared().counters

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -94,6 +93,8 @@ class Cache:
 
     def put(self, key: str, content: bytes) -> int:
         """Keeps content; gives the number of files that had to go for it."""
+        import tempfile  # slow to import, and every library imports this module
+
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(TEMPORARY, ".", self.folder)
