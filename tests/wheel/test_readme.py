@@ -180,6 +180,11 @@ LINES: dict[str, Callable[[dict[str, Any]], str]] = {
         if r["m"] >= 1024
         else ""
     ),
+    "rows": lambda r: (
+        f"| `{r['kernel']}` | {r['us']:.1f} | {r['torch_us']:.1f} | {r['of_copy']:.2f} |"
+        if r["dtype"] == "bf16"
+        else ""
+    ),
 }
 """A row of a report as a line of its table; "" for one that is left out."""
 
