@@ -3,8 +3,11 @@
 #include <pybind11/numpy.h>
 
 #include <array>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "arrays_fast.hpp"
 #include "dlpack.hpp"
 #include "driver.hpp"
 #include "dtypes.hpp"
@@ -206,11 +209,36 @@ py::object as_bytes(const py::object& array, const std::string& name) {
     });
 }
 
+// torch exports tensors of its current device alone: theirs is made it, for as long as this lives.
+class CurrentDevice {
+  public:
+    CurrentDevice(const py::object& array, int device) {
+        const auto library = py::cast<std::string>(py::type::of(array).attr("__module__"));
+        if (device < 0 || library.compare(0, 5, "torch") != 0) return;
+        guard_ = py::module_::import("torch").attr("cuda").attr("device")(device);
+        guard_.attr("__enter__")();
+    }
+    ~CurrentDevice() {
+        if (!guard_) return;
+        try {
+            guard_.attr("__exit__")(py::none(), py::none(), py::none());
+        } catch (py::error_already_set& error) {
+            error.discard_as_unraisable("torch.cuda.device");
+        }
+    }
+    CurrentDevice(const CurrentDevice&) = delete;
+    CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+  private:
+    py::object guard_;
+};
+
 View view_dlpack(const py::object& array, const std::string& name, std::int64_t stream) {
     const py::object device =
         ask(name, "__dlpack_device__", [&] { return array.attr("__dlpack_device__")(); });
     const auto type = py::cast<std::int32_t>(device[py::int_(0)]);
     const bool on_gpu = type == dlpack::kCuda || type == dlpack::kCudaManaged;
+    const CurrentDevice current(array, on_gpu ? py::cast<int>(device[py::int_(1)]) : -1);
     // The capsule is not consumed: it stays the owner, and frees the export when the view goes.
     const auto give = [&](const py::object& from) {
         return ask(name, "__dlpack__", [&] { return export_capsule(from, name, on_gpu, stream); });
@@ -283,6 +311,21 @@ void refuse_lazy_tensor(const py::object& array, const std::string& name) {
         refuse(ErrorKind::argument, name,
                std::string("has its ") + bit + " bit set: pass " + name + ".resolve_" + bit + "()");
     }
+}
+
+// A torch tensor that its type's table of functions can read. It asks nothing of the current device, of which
+// alone torch exports by __dlpack__.
+std::optional<View> view_torch(const py::object& array, const std::string& name) {
+    FastArray read;
+    if (!read_torch(array.ptr(), read) || (read.address == 0 && read.size != 0)) return std::nullopt;
+    View view;
+    view.address = read.address;
+    view.device_type = read.on_gpu ? "cuda" : "cpu";
+    view.device_id = read.device;
+    view.owner = array;
+    const std::vector<std::int64_t> shape(read.shape.begin(), read.shape.begin() + read.rank);
+    set_extents(view, shape, compact_strides(shape), *read.dtype, name);
+    return view;
 }
 
 // ---- __cuda_array_interface__
@@ -393,6 +436,7 @@ View view_array(const py::object& array, const std::string& name, std::int64_t s
     if (loaded_module("numpy") && py::isinstance<py::array>(array))
         return view_numpy(py::reinterpret_borrow<py::array>(array), name);
     try {
+        if (std::optional<View> view = view_torch(array, name)) return *std::move(view);
         refuse_lazy_tensor(array, name);
         if (has(array, "__dlpack__")) return view_dlpack(array, name, stream);
         if (has(array, "__cuda_array_interface__")) return view_interface(array, name);

@@ -172,6 +172,9 @@ bool settled(PyObject* array) {
            is_false(PyObject_VectorcallMethod(is_neg, &array, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
 }
 
+// Integers need no gradient, and are no view of half a complex number.
+bool whole(const Dtype& dtype) { return dtype.kind == 'i' || dtype.kind == 'u' || dtype.kind == 'b'; }
+
 // torch's integers of fewer bits look like bytes. Its element types are objects of their own, never freed.
 bool narrow(PyObject* array) {
     static PyObject* const dtype = interned("dtype");
@@ -200,15 +203,23 @@ bool read_managed(PyObject* array, FastArray& out) {
 bool read_exchange(PyObject* array, const ArrayType& type, bool writes, FastArray& out) {
     out.api = type.api;
     out.readonly = false;
-    if (type.lazy && !settled(array)) return false;
     // torch has no arrays that are read-only; of others, only the slower table entry tells
-    if (type.api->tensor_from_object == nullptr || (writes && !type.lazy)) return read_managed(array, out);
-    dlpack::Tensor tensor;
-    if (type.api->tensor_from_object(array, &tensor) != 0) return said_no();
-    return set_tensor(out, tensor) && !(type.lazy && out.dtype->bits == 8 && narrow(array));
+    if (type.api->tensor_from_object == nullptr || (writes && !type.lazy)) {
+        if (!read_managed(array, out)) return false;
+    } else {
+        dlpack::Tensor tensor;
+        if (type.api->tensor_from_object(array, &tensor) != 0) return said_no();
+        if (!set_tensor(out, tensor)) return false;
+    }
+    return !type.lazy || (whole(*out.dtype) ? out.dtype->bits != 8 || !narrow(array) : settled(array));
 }
 
 }  // namespace
+
+bool read_torch(PyObject* array, FastArray& out) {
+    const ArrayType type = type_of(array);
+    return type.way == Way::exchange && type.lazy && read_exchange(array, type, false, out);
+}
 
 bool read_fast(PyObject* array, bool writes, FastArray& out) {
     const ArrayType type = type_of(array);

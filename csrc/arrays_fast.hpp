@@ -33,6 +33,9 @@ struct FastArray {
 // whether it is going to be written, which not every library's fast way tells.
 bool read_fast(PyObject* array, bool writes, FastArray& out);
 
+// The same of a torch tensor, and of nothing else.
+bool read_torch(PyObject* array, FastArray& out);
+
 // The table of functions of an array's type; null: it has none that can be used.
 const dlpack::ExchangeApi* exchange_api(PyObject* array);
 
