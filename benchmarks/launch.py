@@ -3,7 +3,7 @@
 One kernel (qgemv, M = 1, small, so that the device keeps up) with the same four arrays is launched as a bound
 plan, as a plan called on torch's tensors with and without out=, as a Kernel, and by cuda.core's launch() of
 the very same function of the very same cubin. torch's own add and a Triton kernel that does nothing stand
-beside them where they are installed. Rounds of all of them alternate; every few launches the device is waited
+beside them where they are installed, and, where nvcc is, the driver's own call from C++ (launch_floor.cu). Rounds of all of them alternate; every few launches the device is waited
 for, outside the time taken, so that no queue ever fills.
 
 python benchmarks/launch.py [--format mxfp4] [--json FILE] [--artifacts DIR]
@@ -16,6 +16,8 @@ import datetime
 import importlib
 import json
 import statistics
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +137,20 @@ def calls(lib: Any, format: str) -> tuple[dict[str, Call], dict[str, Any]]:
     return found, plan.describe()
 
 
+def driver_alone() -> float | None:
+    """The driver's call from C++, which no launch can be faster than; None without nvcc."""
+    source = Path(__file__).with_name("launch_floor.cu")
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "floor"
+        try:
+            subprocess.run(["nvcc", "-O2", "-o", program, source, "-lcuda"], check=True, capture_output=True)
+            done = subprocess.run([program], check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"driver alone: not measured ({error})")
+            return None
+    return float(done.stdout)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -145,6 +161,8 @@ def main() -> None:
     options = parser.parse_args()
     found, told = calls(wootz.load(options.artifacts), options.format)
     times = measure(found)
+    if (floor := driver_alone()) is not None:
+        times["driver, from C++"] = floor
     reference = times.get("cuda.core launch")
     print(f"{torch.cuda.get_device_name(0)}: {told['symbol']}, four arrays; median microseconds a call")
     print(f"{'call':>18} {'us':>7} {'x cuda.core':>12}")
