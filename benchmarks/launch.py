@@ -3,8 +3,9 @@
 One kernel (qgemv, M = 1, small, so that the device keeps up) with the same four arrays is launched as a bound
 plan, as a plan called on torch's tensors with and without out=, as a Kernel, and by cuda.core's launch() of
 the very same function of the very same cubin. torch's own add and a Triton kernel that does nothing stand
-beside them where they are installed, and, where nvcc is, the driver's own call from C++ (launch_floor.cu). Rounds of all of them alternate; every few launches the device is waited
-for, outside the time taken, so that no queue ever fills.
+beside them where they are installed, and, where nvcc is, the driver's own call from C++ (launch_floor.cu).
+Rounds of all of them alternate; every few launches the device is waited for, outside the time taken, so that
+no queue ever fills.
 
 python benchmarks/launch.py [--format mxfp4] [--json FILE] [--artifacts DIR]
 """

@@ -1,5 +1,6 @@
-// What cuLaunchKernel costs from C++: the driver's own share of every launch. Prints the median of microseconds a
-// call of a kernel that does nothing, with eight arguments, over bursts as long as launch.py's.
+// What cuLaunchKernel costs from C++: the driver's own share of every launch. Prints the median of
+// microseconds a call of a kernel that does nothing, with eight arguments, over bursts as long as
+// launch.py's.
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -8,8 +9,8 @@
 #include <cstdio>
 #include <vector>
 
-extern "C" __global__ void nothing(const float*, const float*, const float*, float*, unsigned, unsigned, unsigned,
-                                   unsigned) {}
+extern "C" __global__ void nothing(const float*, const float*, const float*, float*, unsigned, unsigned,
+                                   unsigned, unsigned) {}
 
 int main() {
     constexpr int kBurst = 50, kRounds = 300;
@@ -26,8 +27,8 @@ int main() {
     for (int round = 0; round < kRounds; ++round) {
         const auto start = Clock::now();
         for (int i = 0; i < kBurst; ++i) {
-            if (cuLaunchKernel(reinterpret_cast<CUfunction>(function), 64, 1, 1, 128, 1, 1, 0, nullptr, arguments,
-                               nullptr) != CUDA_SUCCESS)
+            if (cuLaunchKernel(reinterpret_cast<CUfunction>(function), 64, 1, 1, 128, 1, 1, 0, nullptr,
+                               arguments, nullptr) != CUDA_SUCCESS)
                 return 1;
         }
         times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count() / kBurst);
