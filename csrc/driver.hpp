@@ -51,6 +51,7 @@ using EncodeTiled = Result(void*, int, std::uint32_t, void*, const std::uint64_t
                            const std::uint32_t*, const std::uint32_t*, int, int, int, int);
 
 inline const Stream kDefaultStream = reinterpret_cast<Stream>(1);  // the legacy one, by its own name
+inline const Stream kThreadStream = reinterpret_cast<Stream>(2);   // of whichever thread names it
 
 constexpr Result kSuccess = 0;
 constexpr Result kInvalidValue = 1;

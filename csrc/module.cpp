@@ -24,6 +24,7 @@ class PackedStreams {
   public:
     bool holds(int device, driver::Stream stream) const {
         if (!any_.load(std::memory_order_acquire)) return false;
+        if (stream == nullptr) stream = driver::kDefaultStream;  // two names of one stream
         const std::lock_guard<std::mutex> lock(mutex_);
         return streams_.count({device, stream}) != 0;
     }
@@ -31,6 +32,7 @@ class PackedStreams {
     // What was launched last on a stream.
     void note(int device, driver::Stream stream, bool packs) {
         if (!packs && !any_.load(std::memory_order_acquire)) return;
+        if (stream == nullptr) stream = driver::kDefaultStream;
         const std::lock_guard<std::mutex> lock(mutex_);
         if (packs) {
             streams_.insert({device, stream});

@@ -264,6 +264,11 @@ class Reader:
         given; that of a tensor with a format of its own: this one. `asker` is for messages.
         """
         signature = self.signature
+        if signature.broadcasts:
+            raise ArgumentError(
+                f"{asker} cannot be of {signature.name}: its extents come of the shapes of each call; "
+                "call the kernel"
+            )
         own = {each.name: each for each in signature.operands if self.own_format(each)}
         given = [each for each in signature.operands if not each.optional or _flag(each.name, sizes)]
         extents = {name: _extent(name, sizes[name]) for name in sizes if name in signature.names}

@@ -51,10 +51,13 @@ Axis = tuple[int, dict[str, int]]
 
 
 def _extent(axis: int, wide: Mapping[str, Shape], shapes: Mapping[str, Shape]) -> int:
-    found = {shape[axis] for shape in wide.values()} - {1}
+    found: list[int] = []  # no set: extents that a compiler stands for have no hash
+    for shape in wide.values():
+        if shape[axis] != 1 and shape[axis] not in found:
+            found.append(shape[axis])
     if len(found) > 1:
         raise ArgumentError(f"{_spelt(shapes)} do not broadcast: an axis has extents {sorted(found)}")
-    return found.pop() if found else 1
+    return found[0] if found else 1
 
 
 def _axis(axis: int, extent: int, wide: Mapping[str, Shape]) -> Axis:

@@ -27,11 +27,6 @@ _NOT_IN_GRAPH = (1, 400, 500)
 def make_plan(kernel: Kernel, settled: Mapping[str, Any]) -> Plan:
     """See Library.plan, which has looked the kernel up on one device."""
     reader, named = kernel._reader, dict(settled)
-    if reader.signature.broadcasts:
-        raise ArgumentError(
-            f"{reader.signature.name} has no plans: its extents come of the shapes of each call; "
-            "call the kernel"
-        )
     for each in filter(reader.own_format, reader.signature.operands):
         if not isinstance(named.get(each.name), str):
             raise ArgumentError(

@@ -256,10 +256,10 @@ class Program:
         """That of the first entry whose conditions hold (and, of a stub's, that can run the problem). Raises
         ArgumentError when there is none.
         """
-        # -0.0 and 0.0 are equal, and not the same argument
+        # by name: askers bind in orders of their own. -0.0 and 0.0 are equal, and not the same argument
         key = (
-            *[value.hex() if value.__class__ is float else value for value in values.values()],
-            *[arrays[name].shape[-1] for name in self.pitched if name in arrays],
+            frozenset([(name, v.hex() if v.__class__ is float else v) for name, v in values.items()]),
+            *[arrays[name].shape[-1] if name in arrays else None for name in self.pitched],
         )
         known = self.recipes.get(key)
         if known is None:

@@ -227,7 +227,7 @@ class Signature:
             )
 
     def _refuse(self, keyword: str) -> None:
-        known = [*(each.name for each in self.operands), *self.scalars, *RESERVED]
+        known = [*(each.name for each in self.operands), *self.scalars, "out"]
         raise ArgumentError(
             f"{self.name} has no argument {keyword!r}{near(keyword, known)}; it takes {', '.join(known)}"
         )

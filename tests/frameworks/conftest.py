@@ -27,6 +27,10 @@ kernels:
   qmm: {dtypes: [f16], formats: [plain, levels]}
   prepack: {dtypes: [i8], formats: [plain, levels]}
   gemv: {dtypes: [f16]}
+  binary_broadcast: {dtypes: [f32], options: {op: [add]}}
+  where: {dtypes: [f32]}
+  reduce: {dtypes: [f32], options: {op: [sum, any]}}
+  add_rms_norm: {dtypes: [f32]}
   quantize_activations: {dtypes: [f32], formats: [levels]}
 profiles:
   default: {}

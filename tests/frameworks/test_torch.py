@@ -169,6 +169,43 @@ def test_functions_compile_whole(lib: Any, ops: Any, name: str) -> None:
     close(torch.compile(call, fullgraph=True, backend="aot_eager")(x), call(x).double())
 
 
+# ---- kernels that broadcast, give bools, or write to an operand
+
+
+def broadcasting(ops: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    positive = ops.reduce(x, op="any")  # one bool a row
+    return ops.where(positive[:, None], ops.binary_broadcast(x, y, op="add"), x)
+
+
+def test_broadcasting_kernels(ops: Any) -> None:
+    """Twice, for what is met again may take another way; compiled, with extents that are not known."""
+    x, y = torch.randn(4, 6), torch.randn(6)
+    x[1] = 0
+    want = torch.where(x.any(1)[:, None], x + y, x)
+    for _ in range(3):
+        assert torch.equal(broadcasting(ops, x, y), want)
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda x, y: broadcasting(ops, x, y), fullgraph=True, dynamic=True, backend="aot_eager"
+    )
+    for rows in (4, 5, 9):
+        x = torch.randn(rows, 6)
+        assert torch.equal(compiled(x, y), torch.where(x.any(1)[:, None], x + y, x))
+
+
+def test_an_operand_that_is_written_to_is_not_forgotten(ops: Any) -> None:
+    def step(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        residual = residual + 0
+        ops.add_rms_norm(x, residual, weight)
+        return residual + 0
+
+    x, residual, weight = torch.randn(3, 8), torch.randn(3, 8), torch.ones(8)
+    assert torch.equal(step(x, residual, weight), x + residual)
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x, residual, weight), x + residual)
+
+
 # ---- what is refused
 
 

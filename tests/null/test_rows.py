@@ -43,12 +43,16 @@ Array = Any
 
 
 @pytest.fixture(scope="module")
-def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
-    """call(kernel, *operands, dtype="f32", **options and names)."""
+def lib(tmp_path_factory: pytest.TempPathFactory) -> wootz.Library:
     folder = tmp_path_factory.mktemp("rows")
     (folder / "mine.yaml").write_text(MANIFEST)
     assert main(["build", "--manifest", str(folder / "mine.yaml"), "--out", str(folder / "out")]) == 0
-    lib = wootz.load(folder / "out")
+    return wootz.load(folder / "out")
+
+
+@pytest.fixture(scope="module")
+def call(lib: wootz.Library) -> Call:
+    """call(kernel, *operands, dtype="f32", **options and names)."""
     options = {each["key"]: each["options"] for each in lib.index.records("kernels")}
 
     def run(kernel: str, *operands: Any, dtype: str = "f32", **named: Any) -> Any:
@@ -262,3 +266,18 @@ def test_an_index_that_names_no_operand() -> None:
     assert not Signature.parse(record).alias
     with pytest.raises(ArtifactError, match="the index describes kernel 'k' wrongly"):
         Signature.parse({**record, "alias": ["z"]})
+
+
+def test_what_is_asked_in_another_order_is_another_problem(lib: wootz.Library) -> None:
+    """Recipes are remembered by the names of extents, not by the order in which a caller gives them."""
+    softmax = lib.kernel("softmax", dtype="f32")
+    x = np.random.default_rng(11).standard_normal((64, 128)).astype(np.float32)
+    softmax.workspace_bytes("cpu", n=64, m=128)
+    np.testing.assert_allclose(softmax(x), special.softmax(x.astype(np.float64), axis=1), rtol=1e-5)
+
+
+def test_kernels_that_broadcast_have_no_problem_ahead(lib: wootz.Library) -> None:
+    with pytest.raises(ArgumentError, match="the plan cannot be of where"):
+        lib.plan("where", dtype="f32", device="cpu", n=4)
+    with pytest.raises(ArgumentError, match="workspace_bytes cannot be of where"):
+        lib.kernel("where", dtype="f32").workspace_bytes("cpu", n=4)

@@ -137,8 +137,9 @@ class Dispatch:
     def _plan(
         self, kernel: Kernel, request: Request, operands: Mapping[str, Any], scalars: Mapping[str, Any]
     ) -> Plan | None:
-        """A plan for operands of these extents; None where a tensor has a format that the library lacks."""
-        if any(each.format for each in kernel.signature.operands):
+        """A plan for operands of these extents; None where there is none: the kernel broadcasts, or a
+        tensor has a format of its own."""
+        if kernel.signature.broadcasts or any(each.format for each in kernel.signature.operands):
             return None
         binding = Binding(kernel.signature)
         for each in kernel.signature.operands:

@@ -240,7 +240,8 @@ def _declared(operand: Operand) -> list[str]:
     name = operand.name
     if operand.quantised:
         return [f"Tensor[] {name}", f"str {name}_format", f"SymInt[] {name}_shape"]
-    return [f"Tensor? {name}=None" if operand.optional else f"Tensor {name}"]
+    kind = "Tensor(a!)" if operand.updated else "Tensor"
+    return [f"{kind}? {name}=None" if operand.optional else f"{kind} {name}"]
 
 
 def _tensors(operands: Values) -> Iterator[tuple[str, torch.Tensor]]:

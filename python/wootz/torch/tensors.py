@@ -23,6 +23,7 @@ DTYPES: dict[torch.dtype, str] = {
     torch.int8: "i8",
     torch.uint8: "u8",
     torch.int32: "i32",
+    torch.bool: "bool",
 }
 _TORCH = {short: dtype for dtype, short in DTYPES.items()}
 

@@ -396,8 +396,12 @@ def streams_share_a_workspace() -> None:
     driver.clear()
     driver.capture(8)
     plan(x, w, out=y, stream=8)
+    assert not driver.log("cuEventRecord"), "nothing is ordered into a capture"
     plan(x, w, out=y, stream=9)
-    assert not driver.log("cuEventRecord"), "nothing is ordered into a capture, nor behind one"
+    assert [line.split()[1] for line in driver.log("cuEventRecord")] == ["5"], "nor behind one"
+    assert [line.split()[1] for line in driver.log("cuStreamWaitEvent")] == ["9"]
+    with raises(errors.ArgumentError, "default stream of each thread"):
+        plan(x, w, out=y, stream=2)
     without = copy_plan()
     a, b = kind(host(16)), kind(host(16))
     driver.clear()
