@@ -67,7 +67,8 @@ class _Traced:
 
     def __init__(self, target: Callable[..., Any], name: str) -> None:
         domain = _domain()
-        self._target, self._range = target, domain.get_event_attributes(message=name)
+        self._target, self._name = target, name
+        self._range = domain.get_event_attributes(message=name)
         self._push, self._pop = domain.push_range, domain.pop_range
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -78,7 +79,10 @@ class _Traced:
             self._pop()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
+        found = getattr(self._target, name)
+        if name == "bind":  # of a plan: calls of what it binds are in the same range
+            return lambda *operands, **named: _Traced(found(*operands, **named), self._name)
+        return found
 
     def __repr__(self) -> str:
         return repr(self._target)

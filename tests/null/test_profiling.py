@@ -195,3 +195,14 @@ def test_importing_it_imports_none_of_them(tmp_path: Path) -> None:
     code = f"import sys; sys.path[:0] = {sys.path!r}; from wootz import profiling; print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"'nvtx'", "'torch'", "'cupy'", "'cuda'"} & set(done.stdout.strip("[]\n").split(", "))
+
+
+def test_plans_and_what_they_bind(lib: wootz.Library, domain: Domain) -> None:
+    x = np.ones(4, np.float16)
+    with profiling.nvtx(True):
+        plan = lib.plan("copy", dtype="f16", device="cpu", n=4)
+    bound = plan.bind(x)
+    assert domain.calls == []
+    np.testing.assert_array_equal(plan(x), x)
+    np.testing.assert_array_equal(bound(), x)
+    assert domain.calls == ["range copy/-/f16", "pop"] * 2
