@@ -57,9 +57,9 @@ def test_sizes_of_a_call_are_read_likewise() -> None:
     kernel = reader("gemm", "f16")
     sizes = {"m": 1, "n": 8, "k": 8}
     with pytest.raises(errors.ArgumentError, match=r"beta is 0\.5 and c is not given"):
-        kernel.assume({**sizes, "beta": 0.5})
-    assert kernel.assume({**sizes, "c": True, "beta": 0.5})[0]["beta"] == 0.5
-    assert kernel.assume(sizes)[0]["beta"] == 0
+        kernel.assume("the call", {**sizes, "beta": 0.5})
+    assert kernel.assume("the call", {**sizes, "c": True, "beta": 0.5}).values["beta"] == 0.5
+    assert kernel.assume("the call", sizes).values["beta"] == 0
 
 
 def test_a_scalar_that_needs_what_no_kernel_has_is_a_broken_index() -> None:
@@ -101,13 +101,13 @@ def test_scales_are_counted(rows_a: int, rows_b: int, expected: str | None) -> N
     scales = np.ones(rows_a, np.float32), np.ones(rows_b, np.float32)
     sizes = {"m": 4, "n": 5, "k": 16, "rows_a": rows_a, "rows_b": rows_b}
     if expected is None:
-        assert kernel.assume(sizes)[0]["rows_a"] == rows_a
+        assert kernel.assume("the call", sizes).values["rows_a"] == rows_a
         assert read(kernel, a, b, *scales).shape == (4, 5)
         return
     with pytest.raises(errors.ArgumentError, match=expected):
         read(kernel, a, b, *scales)
     with pytest.raises(errors.ArgumentError, match=expected):
-        kernel.assume(sizes)
+        kernel.assume("the call", sizes)
 
 
 def test_no_rows_have_scales_of_their_own() -> None:
@@ -131,10 +131,10 @@ def test_a_scale_that_the_format_has_not_is_refused() -> None:
     with pytest.raises(errors.ArgumentError, match=wanted):
         read(quantizer("mxfp4"), x, scale1)
     with pytest.raises(errors.ArgumentError, match=wanted):
-        quantizer("mxfp4").assume({"m": 2, "k": 64, "scale1": True})
+        quantizer("mxfp4").assume("the call", {"m": 2, "k": 64, "scale1": True})
     assert set(read(quantizer("mxfp4"), x).fields) == {"codes", "tiles"}
     assert read(quantizer("nvfp4"), x, scale1).fields["scale1"] is scale1
-    assert "scale1" in quantizer("nvfp4").assume({"m": 2, "k": 64, "scale1": True})[1]
+    assert "scale1" in quantizer("nvfp4").assume("the call", {"m": 2, "k": 64, "scale1": True}).arrays
     with pytest.raises(errors.ArgumentError, match="scale1 is missing"):
         read(quantizer("nvfp4"), x)
 
@@ -161,7 +161,13 @@ def test_c_may_be_the_output() -> None:
 
 def test_kernels_that_work_in_place_name_their_operands() -> None:
     found = {name: Signature.parse(emit.kernel_record(k)).alias for name, k in MANIFEST.kernels.items()}
-    in_place = {"binary": {"a", "b"}, "copy": {"x"}, "gemm": {"c"}}
+    of_x = ("copy", "unary", "cast", "cumsum", "softmax", "log_softmax", "rms_norm", "layer_norm", "rope")
+    in_place = {
+        **dict.fromkeys((*of_x, "add_rms_norm"), frozenset("x")),
+        **dict.fromkeys(("binary", "binary_broadcast"), frozenset("ab")),
+        "where": {"condition", "a", "b"},
+        "gemm": {"c"},
+    }
     assert {name: names for name, names in found.items() if names} == in_place
 
 
