@@ -20,7 +20,8 @@ void Launcher::order(driver::Stream stream) {
     }
     if (stream == last_) return;
     const driver::Scope scope(steps_->device());
-    if (driver::capturing(stream)) return;  // what is behind in `last_` is still what an eager launch waits for
+    if (driver::capturing(stream))
+        return;  // what is behind in `last_` is still what an eager launch waits for
     if (last_ != nullptr && !driver::capturing(last_)) driver::order_streams(steps_->device(), last_, stream);
     last_ = stream;
 }

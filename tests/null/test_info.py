@@ -238,7 +238,8 @@ def test_a_broken_driver(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(_core, "cuda_device_count", broken)
     facts = introspection.machine()
     assert facts["driver"] == {
-        "problem": "cuInit failed: CUDA_ERROR_UNKNOWN (999); unknown error; the system's log may hold a message of the driver"
+        "problem": "cuInit failed: CUDA_ERROR_UNKNOWN (999); unknown error; the system's log may hold a "
+        "message of the driver"
     }
     monkeypatch.setattr(_core, "cuda_device_count", lambda: 0)
     assert introspection.machine()["driver"] == {"problem": "the driver has no usable device"}
