@@ -11,6 +11,7 @@ cell failed; it is written down too, as not passed.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -23,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT), str(ROOT / "python")]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
+if importlib.util.find_spec("wootz") is None:  # the checkout's own, where none is installed
+    sys.path.insert(0, str(ROOT / "python"))
 
 import cells  # noqa: E402
 from lanes import cache, tools  # noqa: E402
