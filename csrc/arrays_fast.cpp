@@ -52,8 +52,6 @@ class Memory {
     std::mutex writing_;
 };
 
-PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
-
 // ---- types
 
 const dlpack::ExchangeApi* find_api(py::handle type) {

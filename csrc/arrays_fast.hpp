@@ -14,6 +14,9 @@ namespace wootz {
 
 constexpr int kMaxFastRank = 8;
 
+// The name of an attribute, for one that is looked up often. Kept for ever.
+inline PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
+
 struct FastArray {
     std::uintptr_t address;
     const Dtype* dtype;

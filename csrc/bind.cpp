@@ -59,8 +59,6 @@ void translate(std::exception_ptr pending) {
 
 namespace {
 
-driver::Stream stream_of(std::uintptr_t handle) { return reinterpret_cast<driver::Stream>(handle); }
-
 void bind_view(py::module_& module) {
     py::class_<View>(module, "View", "Where and how an array lies in memory.")
         .def_readonly("address", &View::address)

@@ -3,13 +3,18 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <exception>
+
+#include "driver.hpp"
 
 namespace wootz {
 
 // Turns an exception of the loader into Python's, of wootz.errors; for pybind11, and for functions that it
 // does not call. Rethrows any other one.
 void translate(std::exception_ptr pending);
+
+inline driver::Stream stream_of(std::uintptr_t handle) { return reinterpret_cast<driver::Stream>(handle); }
 
 void bind_steps(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);

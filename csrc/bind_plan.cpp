@@ -33,8 +33,6 @@ std::vector<std::uintptr_t> read_addresses(const Steps& steps, const py::tuple& 
     return py::cast<std::vector<std::uintptr_t>>(addresses);
 }
 
-driver::Stream stream_of(std::uintptr_t handle) { return reinterpret_cast<driver::Stream>(handle); }
-
 }  // namespace
 
 void bind_steps(py::module_& module) {

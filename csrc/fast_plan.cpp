@@ -34,8 +34,6 @@ bool attribute_is(PyObject* tensor, PyObject* name, const py::object& wanted, bo
     return same;
 }
 
-PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
-
 }  // namespace
 
 bool Wanted::takes(const FastArray& array) const {

@@ -69,8 +69,6 @@ bool unlocked(Run run) {
     });
 }
 
-PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
-
 // A handle, from a call's `stream` that is not None; the method _handle reads what is no plain number, and
 // refuses. False with a Python error set.
 bool read_stream(PyObject* self, PyObject* stream, bool on_gpu, std::uintptr_t& handle) {

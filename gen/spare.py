@@ -5,33 +5,16 @@ Conditions are compared on sample problems: sizes on both sides of every tile's 
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
+
+from .formula import evaluate
 
 SIZES = (1, 8, 17, 64, 72, 136, 264, 4096)
 """Values to try of a shape name."""
 _OTHERS = {"sms": (1, 132)}
 _FLAGS = (0, 1)
-
-_OPERATIONS: dict[str, Callable[[int, int], int]] = {
-    "ceildiv": lambda a, b: -(-a // b),
-    "mul": operator.mul,
-    "add": operator.add,
-    "sub": operator.sub,
-    "min": min,
-    "max": max,
-    "div": operator.floordiv,
-    "mod": operator.mod,
-    "lt": operator.lt,
-    "le": operator.le,
-    "eq": operator.eq,
-    "ge": operator.ge,
-    "gt": operator.gt,
-    "and": lambda a, b: bool(a) and bool(b),
-    "or": lambda a, b: bool(a) or bool(b),
-}
 
 Record = Mapping[str, Any]
 """{"dtype", "options", "entry"}, as a unit's record has it."""
@@ -47,16 +30,6 @@ def problem(records: Iterable[Record], gone: Collection[str]) -> str | None:
                 at = " at " + ", ".join(f"{name}={size}" for name, size in job.items()) if job else ""
                 return f"no other variant takes the place of {entry['symbol']}{at}"
     return None
-
-
-def value(formula: Any, names: Mapping[str, int]) -> int:
-    """Of a launch formula."""
-    if isinstance(formula, int):
-        return formula
-    if isinstance(formula, str):
-        return names[formula]
-    operation, a, b = formula
-    return int(_OPERATIONS[operation](value(a, names), value(b, names)))
 
 
 def _cells(records: Iterable[Record]) -> list[list[Mapping[str, Any]]]:
@@ -90,4 +63,4 @@ def _names(formula: Any) -> Iterator[str]:
 
 
 def _takes(entry: Mapping[str, Any], job: Mapping[str, int]) -> bool:
-    return all(value(formula, job) for formula in entry["when"])
+    return all(evaluate(formula, job) for formula in entry["when"])

@@ -57,7 +57,7 @@ ITEM_BYTES = {
 }
 """Bytes of an element."""
 
-_LONG_NAMES = {**_NUMPY_NAMES, **_ML_DTYPES}
+LONG_NAMES = {**_NUMPY_NAMES, **_ML_DTYPES}
 _TYPESTRS = {"bf16": "<u2", "e4m3": "|u1", "e5m2": "|u1"}
 
 
@@ -173,7 +173,7 @@ def _numpy_empty(like: Any, shape: tuple[int, ...], dtype: str, number: int) -> 
 
 def _torch_empty(like: Any, shape: tuple[int, ...], dtype: str, number: int) -> Any:
     torch = sys.modules["torch"]
-    return torch.empty(shape, dtype=getattr(torch, _LONG_NAMES[dtype]), device=like.device)
+    return torch.empty(shape, dtype=getattr(torch, LONG_NAMES[dtype]), device=like.device)
 
 
 def _torch_stream(device: int) -> int:
@@ -196,7 +196,7 @@ def _cupy_empty(like: Any, shape: tuple[int, ...], dtype: str, number: int) -> A
             return cupy.empty(shape, numpy_dtype("u8" if dtype in ("e4m3", "e5m2") else dtype))
     except (TypeError, ValueError) as error:
         raise DtypeError(
-            f"this CuPy makes no {_LONG_NAMES[dtype]} arrays: pass out= with memory for the result"
+            f"this CuPy makes no {LONG_NAMES[dtype]} arrays: pass out= with memory for the result"
         ) from error
 
 
@@ -254,7 +254,7 @@ def allocate(like: Any, shape: tuple[int, ...], dtype: str, number: int | None, 
     """
     owner = family(like)
     if owner.empty is None:
-        wanted = f"memory for the result, {_LONG_NAMES[dtype]} {list(shape)}"
+        wanted = f"memory for the result, {LONG_NAMES[dtype]} {list(shape)}"
         memory = wanted if keyword == "out" else f"{shape[0]} bytes"
         raise ArgumentError(f"wootz cannot make arrays of {owner.name}: pass {keyword}= with {memory}")
     return owner.empty(like, shape, dtype, number or 0)

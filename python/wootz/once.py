@@ -12,10 +12,26 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Once"]
+__all__ = ["Once", "Turns"]
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+
+
+class Turns(Generic[Key]):
+    """A lock for each key. The child of a fork has new ones: those that another thread held stay locked."""
+
+    def __init__(self) -> None:
+        self._forget()
+        _all.add(self)
+
+    def of(self, key: Key) -> threading.Lock:
+        with self._lock:
+            return self._turns.setdefault(key, threading.Lock())
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._turns: dict[Key, threading.Lock] = {}
 
 
 class Once(Generic[Key, Value]):
@@ -26,8 +42,7 @@ class Once(Generic[Key, Value]):
 
     def __init__(self) -> None:
         self._made: dict[Key, Value] = {}
-        self._forget_locks()
-        _all.add(self)
+        self._turns: Turns[Key] = Turns()
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """The value of `key`; make() where there is none yet."""
@@ -35,9 +50,7 @@ class Once(Generic[Key, Value]):
             return self._made[key]
         except KeyError:
             pass
-        with self._lock:
-            turn = self._turns.setdefault(key, threading.Lock())
-        with turn:
+        with self._turns.of(key):
             if key in self._made:
                 return self._made[key]
             value = self._made[key] = make()
@@ -47,18 +60,13 @@ class Once(Generic[Key, Value]):
         """Forgets all values. For tests: nothing else drops what others may still use."""
         self._made.clear()
 
-    def _forget_locks(self) -> None:
-        self._lock = threading.Lock()
-        self._turns: dict[Key, threading.Lock] = {}
 
-
-_all: weakref.WeakSet[Once[Any, Any]] = weakref.WeakSet()
+_all: weakref.WeakSet[Turns[Any]] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Locks that another thread held stay locked in the child."""
     for each in _all:
-        each._forget_locks()
+        each._forget()
 
 
 if hasattr(os, "register_at_fork"):

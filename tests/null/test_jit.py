@@ -216,12 +216,12 @@ def test_what_jit_is(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_leaves_no_lock_behind(tmp_path: Path) -> None:
     jit = Bench(tmp_path).jit()
-    with jit._lock(KEY), jit._guard:
+    with jit._turns.of(KEY), jit._turns.of("counters"):
         child = os.fork()
         if not child:
-            with jit._guard:
+            with jit._turns.of("counters"):
                 pass
-            os._exit(0 if jit._lock(KEY).acquire(timeout=5) else 1)
+            os._exit(0 if jit._turns.of(KEY).acquire(timeout=5) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

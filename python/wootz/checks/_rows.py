@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,3 +49,14 @@ def numbers(
 def roundings(n: int) -> float:
     """Of sums of n numbers, whose errors go as a random walk, and of what follows."""
     return 20.0 + float(np.sqrt(n))
+
+
+def operands(
+    format: Descriptor | None,
+    size: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, str],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Of kernels that take one array."""
+    return {"x": numbers(size, dtype, rng)}

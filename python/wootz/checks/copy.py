@@ -7,22 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import Descriptor
 from ..reference import Expected, to_double
-from ._data import activations
-from ._flat import brief, shapes, small
+from ._flat import brief, operands, shapes, small
 
 __all__ = ["brief", "expect", "operands", "shapes", "small"]
-
-
-def operands(
-    format: Descriptor | None,
-    size: Mapping[str, int],
-    dtype: str,
-    options: Mapping[str, str],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    return {"x": activations((size["n"],), dtype, rng, specials=True)}
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:

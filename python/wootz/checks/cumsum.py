@@ -7,21 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import Descriptor
 from ..reference import Expected, bound, to_double
-from ._rows import brief, numbers, roundings, shapes, small
+from ._rows import brief, operands, roundings, shapes, small
 
 __all__ = ["brief", "expect", "operands", "shapes", "small"]
-
-
-def operands(
-    format: Descriptor | None,
-    size: Mapping[str, int],
-    dtype: str,
-    options: Mapping[str, str],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    return {"x": numbers(size, dtype, rng)}
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:

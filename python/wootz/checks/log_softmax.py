@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..reference import Expected, bound, to_double
-from ._rows import roundings
-from .softmax import brief, operands, shapes, small
+from ._rows import brief, operands, roundings, shapes, small
 
 __all__ = ["brief", "expect", "operands", "shapes", "small"]
 

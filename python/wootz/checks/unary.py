@@ -16,10 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError
-from ..formats import Descriptor
 from ..reference import Expected, bound, to_double
-from ._data import activations
-from ._flat import brief, shapes, small
+from ._flat import brief, operands, shapes, small
 
 __all__ = ["OPERATIONS", "brief", "expect", "operands", "shapes", "small"]
 
@@ -102,16 +100,6 @@ OPERATIONS: dict[str, tuple[Callable[[Array], Any], float, Callable[[Array, Arra
     "gelu_tanh": (gelu_tanh, 24, cubic_tail),
 }
 """op: (its float64 function, c, M)."""
-
-
-def operands(
-    format: Descriptor | None,
-    size: Mapping[str, int],
-    dtype: str,
-    options: Mapping[str, str],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    return {"x": activations((size["n"],), dtype, rng, specials=True)}
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:

@@ -6,10 +6,7 @@ import functools
 import hashlib
 import json
 import logging
-import os
-import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +16,7 @@ from .. import _core
 from ..errors import CompileError, DriverError
 from ..log import event
 from ..modules import Module, read_artifact
+from ..once import Turns
 from ..select import Device
 from .cache import Cache
 from .compiler import Compiler, Nvrtc
@@ -27,6 +25,9 @@ __all__ = ["Counters", "Jit", "Recipe", "key_of", "shared"]
 
 _REJECTED = frozenset({200, 209, 218, 222, 300})
 """CUresult: what a driver says of a binary that it does not take."""
+
+_COUNTERS = "counters"
+"""No key of a binary: whose turn it is to count."""
 
 _log = logging.getLogger("wootz.jit")
 
@@ -83,8 +84,7 @@ class Jit:
         self._counters = Counters()
         self._modules: dict[tuple[str, str], Module] = {}
         """By key and device. They stay loaded, as shipped binaries do."""
-        self._renew_locks()
-        _ALL.add(self)
+        self._turns: Turns[str] = Turns()
 
     @property
     def counters(self) -> Counters:
@@ -100,7 +100,7 @@ class Jit:
         digest = hashlib.sha256(text.encode()).hexdigest()
         compiler = self.compiler
         key = key_of(digest, recipe.options, recipe.arch, compiler.identity(), compiler.ingredients(text))
-        with self._lock(key):
+        with self._turns.of(key):
             module = self._modules.get((key, str(device)))
             if module is not None:
                 self._count("memory_hits")
@@ -156,28 +156,8 @@ class Jit:
         return image
 
     def _count(self, name: str, by: int = 1) -> None:
-        with self._guard:
+        with self._turns.of(_COUNTERS):
             self._counters = replace(self._counters, **{name: getattr(self._counters, name) + by})
-
-    def _lock(self, key: str) -> threading.Lock:
-        with self._guard:
-            return self._locks.setdefault(key, threading.Lock())
-
-    def _renew_locks(self) -> None:
-        """Also in the child of a fork, where a thread that held one does not run."""
-        self._guard = threading.Lock()
-        self._locks: dict[str, threading.Lock] = {}
-
-
-_ALL: weakref.WeakSet[Jit] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for each in list(_ALL):
-        each._renew_locks()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 @functools.cache

@@ -8,24 +8,18 @@ from typing import Any
 
 import torch
 
+from ..arrays import LONG_NAMES
 from ..errors import ArgumentError, DtypeError
 from ..formats import Descriptor
 from ..layouts import field_shapes, layout_of, tensor_class
 
 __all__ = ["DTYPES", "KINDS", "assemble", "flatten", "mark", "refuse_grad", "short_dtype", "torch_dtype"]
 
-DTYPES: dict[torch.dtype, str] = {
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "f32",
-    torch.float8_e4m3fn: "e4m3",
-    torch.float8_e5m2: "e5m2",
-    torch.int8: "i8",
-    torch.uint8: "u8",
-    torch.int32: "i32",
-    torch.bool: "bool",
+_TORCH: dict[str, torch.dtype] = {
+    short: getattr(torch, LONG_NAMES[short])
+    for short in ("f16", "bf16", "f32", "e4m3", "e5m2", "i8", "u8", "i32", "bool")
 }
-_TORCH = {short: dtype for dtype, short in DTYPES.items()}
+DTYPES = {dtype: short for short, dtype in _TORCH.items()}
 
 KINDS = {"natural": "quantised", "packed": "packed", "tiled": "tiled"}
 """The operand kind of each layout."""

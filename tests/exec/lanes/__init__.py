@@ -11,9 +11,11 @@ seen: races between blocks (unless an order of blocks shows them), register and 
 rounding, what a vendor's own front end refuses.
 """
 
+from gen.formula import evaluate
+
 from .build import CompileError
 from .harness import ORDERS, ExecutionError, Program, Values, poisoned
-from .plan import Arg, Entry, evaluate, kinds_of
+from .plan import Arg, Entry, kinds_of
 from .runner import KINDS
 from .tools import MissingTool
 

@@ -8,8 +8,10 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from gen.formula import evaluate
+
 from . import build
-from .plan import Arg, Entry, evaluate
+from .plan import Arg, Entry
 from .runner import Buffer, Runner, RunnerDied, request
 
 Array = npt.NDArray[Any]
