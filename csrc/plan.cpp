@@ -215,6 +215,15 @@ PyObject* ready_plan(PyObject* self, PyObject* record) {
 
 // api: of the library whose current stream is asked for; null: the method _current asks.
 struct BoundPlan {
+    BoundPlan() = default;
+    BoundPlan(const BoundPlan&) = delete;
+    BoundPlan& operator=(const BoundPlan&) = delete;
+    ~BoundPlan() {
+        if (steps == nullptr || !driver::usable()) return;
+        const Unlocked release;
+        steps.reset();
+    }
+
     std::shared_ptr<Launcher> launcher;  // null: there is nothing to compute
     std::unique_ptr<const Steps> steps;
     std::vector<std::uintptr_t> addresses;

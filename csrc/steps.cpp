@@ -25,6 +25,11 @@ Steps::Steps(int device, std::size_t arrays, std::vector<std::shared_ptr<const S
 void Steps::launch(const Call& call) const {
     std::optional<driver::Scope> scope;
     if (device_ >= 0) scope.emplace(device_);
+    if (replay_ == nullptr || driver::capturing(call.stream)) return enqueue(call);
+    replay_->launch(call.stream);
+}
+
+void Steps::enqueue(const Call& call) const {
     for (const auto& step : steps_) step->run(call);
 }
 
@@ -32,10 +37,20 @@ Steps Steps::bound(const Call& call) const {
     std::optional<driver::Scope> scope;
     if (device_ >= 0) scope.emplace(device_);
     std::vector<std::shared_ptr<const Step>> steps = steps_;
+    bool alone = device_ >= 0;
     for (auto& step : steps) {
         if (auto settled = step->bound(call)) step = std::move(settled);
+        alone = alone && step->alone();
     }
-    return {device_, arrays_, std::move(steps)};
+    Steps made(device_, arrays_, std::move(steps));
+    if (alone) {
+        made.replay_ = Replay::capture(device_, [&](driver::Stream stream) {
+            Call here = call;
+            here.stream = stream;
+            made.enqueue(here);
+        });
+    }
+    return made;
 }
 
 std::vector<driver::GraphNode> Steps::capture(const Call& call) const {

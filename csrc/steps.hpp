@@ -8,6 +8,7 @@
 
 #include "driver.hpp"
 #include "launch.hpp"
+#include "replay.hpp"
 
 namespace wootz {
 
@@ -25,6 +26,8 @@ class Step {
     virtual void run(const Call& call) const = 0;
     // The same for these addresses and this workspace alone; null: there is nothing to gain from that.
     virtual std::shared_ptr<const Step> bound(const Call& call) const;
+    // Whether a graph of it, launched alone, is as good: nothing of it depends on the launches around it.
+    virtual bool alone() const { return false; }
     // Sets the arguments of a kernel's node in an instantiated graph. Throws DriverFailure.
     virtual void update(const Call& call, driver::GraphExec graph, driver::GraphNode node) const;
 
@@ -41,6 +44,7 @@ class Steps {
     int device() const { return device_; }
     std::size_t arrays() const { return arrays_; }
     void launch(const Call& call) const;
+    // The same for a call's addresses and workspace alone. Throws DriverFailure.
     Steps bound(const Call& call) const;
     // Launches on a stream that is being captured, and returns the kernel node that each step became. Throws
     // Error(argument) when it is not.
@@ -50,7 +54,10 @@ class Steps {
   private:
     int device_;
     std::size_t arrays_;
+    void enqueue(const Call& call) const;
+
     std::vector<std::shared_ptr<const Step>> steps_;
+    std::unique_ptr<const Replay> replay_;  // of all of them, where they are bound; ends before them
 };
 
 }  // namespace wootz

@@ -1,0 +1,106 @@
+#include "replay.hpp"
+
+#include <exception>
+#include <utility>
+
+namespace wootz {
+namespace {
+
+constexpr unsigned kNonBlocking = 1;  // CUstream_flags
+constexpr int kRelaxed = 2;           // CUstreamCaptureMode: calls that a capture forbids are allowed
+
+bool has_graphs(const driver::Api& api) {
+    return api.stream_create != nullptr && api.stream_destroy != nullptr && api.capture_begin != nullptr &&
+           api.capture_end != nullptr && api.capture_mode != nullptr && api.graph_instantiate != nullptr &&
+           api.graph_launch != nullptr && api.graph_destroy != nullptr && api.graph_exec_destroy != nullptr;
+}
+
+// While it lives, this thread may do what somebody else's capture forbids it.
+class Relaxed {
+  public:
+    explicit Relaxed(const driver::Api& api) : api_(api) {
+        driver::check(api_.capture_mode(&mode_), "cuThreadExchangeStreamCaptureMode");
+    }
+    ~Relaxed() { api_.capture_mode(&mode_); }
+    Relaxed(const Relaxed&) = delete;
+    Relaxed& operator=(const Relaxed&) = delete;
+
+  private:
+    const driver::Api& api_;
+    int mode_ = kRelaxed;
+};
+
+class OwnStream {
+  public:
+    explicit OwnStream(const driver::Api& api) : api_(api) {
+        driver::check(api_.stream_create(&stream_, kNonBlocking), "cuStreamCreate");
+    }
+    ~OwnStream() { api_.stream_destroy(stream_); }
+    OwnStream(const OwnStream&) = delete;
+    OwnStream& operator=(const OwnStream&) = delete;
+
+    driver::Stream get() const { return stream_; }
+
+  private:
+    const driver::Api& api_;
+    driver::Stream stream_ = nullptr;
+};
+
+// A captured graph, until it is instantiated. Ended without a graph where `enqueue` failed.
+class Capture {
+  public:
+    Capture(const driver::Api& api, driver::Stream stream) : api_(api), stream_(stream) {
+        driver::check(api_.capture_begin(stream_, kRelaxed), "cuStreamBeginCapture");
+    }
+    ~Capture() {
+        if (!ended_) api_.capture_end(stream_, &graph_);
+        if (graph_ != nullptr) api_.graph_destroy(graph_);
+    }
+    Capture(const Capture&) = delete;
+    Capture& operator=(const Capture&) = delete;
+
+    driver::Graph end() {
+        ended_ = true;
+        driver::check(api_.capture_end(stream_, &graph_), "cuStreamEndCapture");
+        return graph_;
+    }
+
+  private:
+    const driver::Api& api_;
+    driver::Stream stream_;
+    driver::Graph graph_ = nullptr;
+    bool ended_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<const Replay> Replay::capture(int device,
+                                              const std::function<void(driver::Stream)>& enqueue) {
+    const driver::Api& api = driver::api();
+    if (!has_graphs(api)) return nullptr;
+    const Relaxed relaxed(api);
+    const OwnStream stream(api);
+    Capture made(api, stream.get());
+    enqueue(stream.get());
+    return std::unique_ptr<const Replay>(new Replay(device, made.end()));
+}
+
+Replay::Replay(int device, driver::Graph graph) : device_(device) {
+    driver::check(driver::api().graph_instantiate(&exec_, graph, 0), "cuGraphInstantiateWithFlags");
+}
+
+Replay::~Replay() {
+    if (!driver::usable()) return;
+    try {
+        const driver::Scope scope(device_);
+        driver::api().graph_exec_destroy(exec_);
+    } catch (const std::exception&) {  // a lost context has taken it along
+    }
+}
+
+void Replay::launch(driver::Stream stream) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    driver::check(driver::api().graph_launch(exec_, stream), "cuGraphLaunch");
+}
+
+}  // namespace wootz
