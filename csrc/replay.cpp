@@ -10,7 +10,9 @@ constexpr unsigned kNonBlocking = 1;  // CUstream_flags
 constexpr int kRelaxed = 2;           // CUstreamCaptureMode: calls that a capture forbids are allowed
 
 bool has_graphs(const driver::Api& api) {
-    return api.stream_create != nullptr && api.stream_destroy != nullptr && api.capture_begin != nullptr &&
+    const bool shows_nodes = api.capture_info != nullptr || api.capture_info_edges != nullptr;
+    return shows_nodes && api.node_get != nullptr && api.node_update != nullptr &&
+           api.stream_create != nullptr && api.stream_destroy != nullptr && api.capture_begin != nullptr &&
            api.capture_end != nullptr && api.capture_mode != nullptr && api.graph_instantiate != nullptr &&
            api.graph_launch != nullptr && api.graph_destroy != nullptr && api.graph_exec_destroy != nullptr;
 }
@@ -46,29 +48,29 @@ class OwnStream {
     driver::Stream stream_ = nullptr;
 };
 
-// A captured graph, until it is instantiated. Ended without a graph where `enqueue` failed.
+// Ended, and its graph with it, where `enqueue` failed.
 class Capture {
   public:
     Capture(const driver::Api& api, driver::Stream stream) : api_(api), stream_(stream) {
         driver::check(api_.capture_begin(stream_, kRelaxed), "cuStreamBeginCapture");
     }
     ~Capture() {
-        if (!ended_) api_.capture_end(stream_, &graph_);
-        if (graph_ != nullptr) api_.graph_destroy(graph_);
+        driver::Graph graph = nullptr;
+        if (!ended_ && api_.capture_end(stream_, &graph) == driver::kSuccess) api_.graph_destroy(graph);
     }
     Capture(const Capture&) = delete;
     Capture& operator=(const Capture&) = delete;
 
     driver::Graph end() {
         ended_ = true;
-        driver::check(api_.capture_end(stream_, &graph_), "cuStreamEndCapture");
-        return graph_;
+        driver::Graph graph = nullptr;
+        driver::check(api_.capture_end(stream_, &graph), "cuStreamEndCapture");
+        return graph;
     }
 
   private:
     const driver::Api& api_;
     driver::Stream stream_;
-    driver::Graph graph_ = nullptr;
     bool ended_ = false;
 };
 
@@ -85,8 +87,11 @@ std::unique_ptr<const Replay> Replay::capture(int device,
     return std::unique_ptr<const Replay>(new Replay(device, made.end()));
 }
 
-Replay::Replay(int device, driver::Graph graph) : device_(device) {
-    driver::check(driver::api().graph_instantiate(&exec_, graph, 0), "cuGraphInstantiateWithFlags");
+Replay::Replay(int device, driver::Graph graph) : device_(device), graph_(graph) {
+    const driver::Api& api = driver::api();
+    const driver::Result result = api.graph_instantiate(&exec_, graph_, 0);
+    if (result != driver::kSuccess) api.graph_destroy(graph_);
+    driver::check(result, "cuGraphInstantiateWithFlags");
 }
 
 Replay::~Replay() {
@@ -94,6 +99,7 @@ Replay::~Replay() {
     try {
         const driver::Scope scope(device_);
         driver::api().graph_exec_destroy(exec_);
+        driver::api().graph_destroy(graph_);
     } catch (const std::exception&) {  // a lost context has taken it along
     }
 }

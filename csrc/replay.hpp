@@ -10,7 +10,7 @@
 
 namespace wootz {
 
-// An instantiated graph. It needs what it launches to live as long as it does.
+// An instantiated graph, and the one it was made of. It needs what it launches to live as long as it does.
 class Replay {
   public:
     // Captures what `enqueue` puts on a stream. Null where the driver lacks graphs. Needs the device's
@@ -24,11 +24,14 @@ class Replay {
     // On a stream that is not being captured. Needs the device's context. Threads may call it at the same
     // time. Throws DriverFailure.
     void launch(driver::Stream stream) const;
+    // For updates of its nodes, between launches.
+    driver::GraphExec exec() const { return exec_; }
 
   private:
     Replay(int device, driver::Graph graph);
 
     int device_;
+    driver::Graph graph_;
     driver::GraphExec exec_ = nullptr;
     mutable std::mutex mutex_;  // the driver's own objects of graphs are not for several threads
 };

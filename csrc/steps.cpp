@@ -37,20 +37,23 @@ Steps Steps::bound(const Call& call) const {
     std::optional<driver::Scope> scope;
     if (device_ >= 0) scope.emplace(device_);
     std::vector<std::shared_ptr<const Step>> steps = steps_;
-    bool alone = device_ >= 0;
     for (auto& step : steps) {
         if (auto settled = step->bound(call)) step = std::move(settled);
-        alone = alone && step->alone();
     }
     Steps made(device_, arrays_, std::move(steps));
-    if (alone) {
-        made.replay_ = Replay::capture(device_, [&](driver::Stream stream) {
-            Call here = call;
-            here.stream = stream;
-            made.enqueue(here);
-        });
-    }
+    made.replay_ = made.graph(call, nullptr);
     return made;
+}
+
+std::unique_ptr<const Replay> Steps::graph(const Call& call, std::vector<driver::GraphNode>* nodes) const {
+    const auto alone = [](const auto& step) { return step->alone(); };
+    if (device_ < 0 || !std::all_of(steps_.begin(), steps_.end(), alone)) return nullptr;
+    return Replay::capture(device_, [&](driver::Stream stream) {
+        Call here = call;
+        here.stream = stream;
+        if (nodes == nullptr) return enqueue(here);
+        *nodes = capture(here);
+    });
 }
 
 std::vector<driver::GraphNode> Steps::capture(const Call& call) const {

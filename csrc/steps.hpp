@@ -46,6 +46,10 @@ class Steps {
     void launch(const Call& call) const;
     // The same for a call's addresses and workspace alone. Throws DriverFailure.
     Steps bound(const Call& call) const;
+    // A graph of the launches; nodes, where they are wanted: the kernel node of each. Null where there is no
+    // graph as good as they are (Step::alone), or the driver lacks graphs. Needs the device's context. Throws
+    // DriverFailure, and for nodes what `capture` does.
+    std::unique_ptr<const Replay> graph(const Call& call, std::vector<driver::GraphNode>* nodes) const;
     // Launches on a stream that is being captured, and returns the kernel node that each step became. Throws
     // Error(argument) when it is not.
     std::vector<driver::GraphNode> capture(const Call& call) const;

@@ -560,13 +560,11 @@ int cuGraphExecKernelNodeSetParams_v2(Nodes* graph, FakeNode* node, const NodePa
          << " args=" << values(*params->function, params->arguments);
     const int result = enter_in_context("cuGraphExecKernelNodeSetParams", text.str());
     if (result != 0) return result;
-    for (Nodes* known : state().graphs) {
-        if (known != graph) continue;
-        for (FakeNode* held : *known) {
-            if (held == node) return params->function == node->function ? 0 : kInvalidValue;
-        }
-    }
-    return kInvalidValue;
+    const std::vector<Nodes*>& graphs = state().graphs;
+    if (std::find(graphs.begin(), graphs.end(), graph) == graphs.end() && !known(state().execs, graph))
+        return kInvalidValue;
+    const bool held = std::find(graph->begin(), graph->end(), node) != graph->end();
+    return held && params->function == node->function ? 0 : kInvalidValue;
 }
 #endif
 #ifndef FAKECUDA_OLD

@@ -274,6 +274,74 @@ def bound() -> None:
     assert [driver.live()[each] for each in ("streams", "graphs", "execs")] == [0, 0, 0]
 
 
+STEADY = 8
+"""Calls on one stream before a plan makes a graph of its launches."""
+REPLAYED = ["cuStreamIsCapturing", "cuGraphExecKernelNodeSetParams", "cuGraphLaunch"]
+
+
+@scenario
+def repeated_calls() -> None:
+    """Calls that come again on one stream become launches of a graph, with the arguments of each."""
+    driver, kind = Driver(), make_type()
+    plan, out = no_careful_way(copy_plan()), kind(host(16))
+    some = [kind(host(16)) for _ in range(3)]
+    driver.clear()
+    for _ in range(STEADY - 1):
+        plan(some[0], out=out, stream=5)
+    assert calls(driver) == ["cuLaunchKernel"] * (STEADY - 1)
+    plan(some[0], out=out, stream=5)
+    assert launches(driver)[-1].startswith("cuGraphLaunch stream=5 copy_u16")
+    for x in some:
+        driver.clear()
+        plan(x, out=out, stream=5)
+        assert calls(driver) == REPLAYED
+        (update,) = driver.log("cuGraphExecKernelNodeSetParams")
+        assert update.endswith(f" args={x.array.ctypes.data},{out.array.ctypes.data},16")
+    driver.clear()
+    plan(some[0], out=out, stream=6)
+    plan(some[0], out=out, stream=5)
+    assert calls(driver) == ["cuLaunchKernel"] * 2, "streams that take turns need plain launches"
+    driver.capture(5)
+    for _ in range(STEADY):
+        plan(some[0], out=out, stream=5)
+    assert not driver.log("cuGraphLaunch"), "a capture holds kernel nodes"
+    driver.instantiate(5)
+    plan(some[0], out=out, stream=5)
+    assert driver.log("cuGraphLaunch")
+    driver.check_balance()
+    del plan
+    gc.collect()
+    assert [driver.live()[each] for each in ("streams", "graphs", "execs")] == [0, 0, 0]
+
+
+@scenario
+def repeated_calls_where_no_graph_can_be_made() -> None:
+    driver, kind = Driver(), make_type()
+    plan, x, y = no_careful_way(copy_plan()), kind(host(16)), kind(host(16))
+    driver.fail("cuGraphInstantiateWithFlags", 2, times=1)
+    for _ in range(STEADY + 3):
+        plan(x, out=y)
+    assert len(launches(driver)) == STEADY + 3
+    assert len(driver.log("cuGraphInstantiateWithFlags")) == 1, "it is tried once"
+    assert [driver.live()[each] for each in ("streams", "graphs", "execs")] == [0, 0, 0]
+    driver.check_balance()
+
+
+@scenario
+def repeated_calls_with_a_workspace() -> None:
+    driver, kind = Driver(), make_type()
+    plan = gemm_plan([SPACE])
+    x, w, y = gemm_arrays(kind)
+    for _ in range(STEADY):
+        plan(x, w, out=y, stream=3)
+    driver.clear()
+    plan(x, w, out=y, stream=3)
+    assert calls(driver) == REPLAYED
+    plan(x, w, out=y, stream=4)
+    assert "cuStreamWaitEvent" in calls(driver), "another stream waits for the graph"
+    driver.check_balance()
+
+
 @scenario
 def bound_under_capture() -> None:
     """A bound plan's call becomes a node of its own, as another plan's does."""
@@ -481,11 +549,11 @@ def threads_share_a_workspace() -> None:
     for each in workers:
         each.join()
     assert not failures, failures
-    last = 0
+    last, ran = 0, set(launches(driver))
     for line in driver.log():
         if line.startswith("cuStreamWaitEvent"):
             last = int(line.split()[1])
-        elif line.startswith("cuLaunch"):
+        elif line in ran:
             assert last in (0, stream_of(line)), "a launch came between an order and its launch"
             last = stream_of(line)
     assert len(launches(driver)) == 150
