@@ -31,7 +31,8 @@ class Operand:
     that is not given is a null pointer. format: the option that names its element, where that is not of the
     cell's format. shapes: all that it may have, where names of `shape` are its own and any extent is not
     right. handed_on: it becomes the output's field of its name; formats without that field do not take it.
-    updated: the kernel writes to it, too (its buffer's role is "out")."""
+    updated: the kernel writes to it, too (its buffer's role is "out"); where it has the output's name, it is
+    the output, and nothing else is written."""
 
     name: str
     kind: str

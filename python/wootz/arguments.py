@@ -123,8 +123,8 @@ class Reader:
             view = call.look(operand, spec.name)
             check_memory(spec.name, view, self.dtypes[spec.name])
             call.binding.bind(spec, view.shape)
-            if spec.updated and view.readonly:
-                raise ArgumentError(f"{spec.name} is read-only; the kernel writes to it")
+            if spec.updated:
+                _check_writable(spec.name, view, operand, "the kernel writes to it")
         for spec in self.signature.operands:
             if spec.updated:
                 self._check_apart(call, spec.name)
@@ -171,9 +171,18 @@ class Reader:
 
     def read_output(self, call: Call, out: Any) -> Any:
         spec, shape = self.signature.output, call.binding.output_shape()
+        if self.signature.in_place:
+            return self._updated(call.objects[spec.name], out)
         if spec.kind == "array":
             return self._place(call, spec.name, "out", out, self.dtypes[spec.name], shape)
         return self._read_tensor_output(call, spec, shape, out)
+
+    def _updated(self, operand: Any, out: Any) -> Any:
+        """The operand that a kernel in place writes to, and nothing else."""
+        if out is not None and out is not operand:
+            name = self.signature.output.name
+            raise ArgumentError(f"out is not {name}; {self.signature} writes to {name}: leave out= away")
+        return operand
 
     def _place(
         self, call: Call, name: str, keyword: str, out: Any, dtype: str, shape: tuple[int, ...]
@@ -186,13 +195,7 @@ class Reader:
             given = name
         inputs = list(call.views.items())
         view = call.look(out, name, given)
-        if view.readonly:
-            raise ArgumentError(f"{given} is read-only; the result is written there")
-        if arrays.family(out).immutable:
-            raise ArgumentError(
-                f"{given} is an array of {arrays.family(out).name}, whose arrays never change: "
-                "pass memory of another library, as numpy.empty"
-            )
+        _check_writable(given, view, out, "the result is written there")
         check_memory(given, view, dtype, shape)
         common_device({inputs[0][0]: inputs[0][1], given: view})
         for other, operand in inputs:
@@ -318,7 +321,17 @@ class Reader:
             else:
                 parts = _named_fields(each, self._request.format, (1,) * len(each.shape))
                 names += [name for name, _, _, _ in parts]
-        return names
+        return list(dict.fromkeys(names))
+
+
+def _check_writable(name: str, view: View, array: Any, why: str) -> None:
+    if view.readonly:
+        raise ArgumentError(f"{name} is read-only; {why}")
+    if arrays.family(array).immutable:
+        raise ArgumentError(
+            f"{name} is an array of {arrays.family(array).name}, whose arrays never change: "
+            "pass memory of another library, as numpy.empty"
+        )
 
 
 def _named_fields(spec: Operand, format: Descriptor, shape: tuple[int, ...]) -> list[Any]:

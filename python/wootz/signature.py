@@ -104,7 +104,8 @@ def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> 
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
     axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the operands whose
-    very memory the output may be. plain: a call is its operands, all of them, in order."""
+    very memory the output may be. plain: a call is its operands, all of them, in order. in_place: the output
+    is the operand of its name, which the kernel updates."""
 
     name: str
     operands: tuple[Operand, ...]
@@ -116,6 +117,7 @@ class Signature:
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     plain: bool = True
     broadcasts: bool = False
+    in_place: bool = False
 
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> Signature:
@@ -140,10 +142,13 @@ class Signature:
             raise ValueError(f"scalars called {sorted(taken & set(scalars))}")
         _check_needs(scalars, operands)
         plain = not scalars and not any(each.optional for each in operands)
+        same = [each for each in operands if each.name == output.name]
+        if any((each.shape, each.updated) != (output.shape, True) for each in same):
+            raise ValueError(f"output {output.name!r} is an operand that it does not update as a whole")
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
             _aliased(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
-            bool(record.get("broadcasts")),
+            bool(record.get("broadcasts")), bool(same),
         )  # fmt: skip
 
     @property

@@ -56,6 +56,7 @@ class KernelOp:
         named = list(self._declared_names())
         results = made_fields(self.signature.output.kind)
         made = "Tensor" if len(results) < 2 else f"({', '.join(['Tensor'] * len(results))})"
+        made = "()" if self.signature.in_place else made
         return f"({', '.join([*positional, *(['*', *named] if named else [])])}) -> {made}"
 
     def _declared_names(self) -> Iterator[str]:
@@ -104,12 +105,15 @@ class KernelOp:
         refuse_grad(dict(_tensors(operands)))
         device = next(tensor for _, tensor in _tensors(operands)).device
         request, _ = self._request(values, operands, device_name(device))
-        out = self.fake(*args, **named).zero_() if self._partial else None
+        made_before = self._partial and not self.signature.in_place
+        out = self.fake(*args, **named).zero_() if made_before else None
         if self._first:
             operands[self._first] = aligned(operands[self._first])
         given = {name: value for name, value in operands.items() if value is not None}
         scalars = {name: values[name] for name in self.signature.scalars}
         made = self._dispatch.call(request, given, scalars, out)
+        if self.signature.in_place:
+            return None
         return self._results([made.fields[name] for name in self._made] if self._made else [made])
 
     def fake(self, *args: Any, **named: Any) -> Any:
@@ -129,6 +133,8 @@ class KernelOp:
         if not self.signature.plain or binding.derived:
             binding.check_derived()
         shape, output = binding.output_shape(), self.signature.output
+        if self.signature.in_place:
+            return None
         if not self._made:
             return like.new_empty(shape, dtype=torch_dtype(kernel.dtype_of(output.name)))
         assert format is not None, "tensors have a format"
@@ -214,7 +220,10 @@ class KernelOp:
         return [value]
 
     def _wrap(self, made: Any, given: Values, chosen: Values) -> Any:
-        """The tensor that a kernel's results are parts of; its other fields are the operands'."""
+        """The tensor that a kernel's results are parts of; its other fields are the operands'. Of a kernel in
+        place, the operand that it updates."""
+        if self.signature.in_place:
+            return given[self.signature.output.name]
         if not self._made:
             return made
         kind = self.signature.output.kind
