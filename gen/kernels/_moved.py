@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..axes import Format
@@ -44,7 +45,7 @@ class Run:
         self.held = self.b.local("held", "u32" if self.count > 1 else BITS[self.dtype], words)
 
     def clear(self, i: int) -> None:
-        for j in range(i * self._words, (i + 1) * self._words):
+        for j in self._places(i):
             self.b.store(self.held, j, 0)
 
     def load(self, i: int, ref: Ref, at: Val) -> None:
@@ -52,19 +53,23 @@ class Run:
             self.b.store(self.held, i, self.b.load(ref, at))
             return
         vector = self.b.load_words(ref, at, 4)
-        for j in range(4):
-            self.b.store(self.held, 4 * i + j, vector.word(j))
+        for lane, j in enumerate(self._places(i)):
+            self.b.store(self.held, j, vector.word(lane))
 
-    def store(self, i: int, ref: Ref, at: Val) -> None:
-        words = [self.b.load(self.held, j) for j in range(i * self._words, (i + 1) * self._words)]
-        if self.count == 1:
-            self.b.store(ref, at, words[0])
-        else:
-            self.b.store_words(ref, at, words)
+    def words(self, i: int) -> list[Val]:
+        """Of one access: its words, or its one element."""
+        return [self.b.load(self.held, j) for j in self._places(i)]
 
-    @property
-    def _words(self) -> int:
-        return 4 if self.count > 1 else 1
+    def _places(self, i: int) -> range:
+        return range(4 * i, 4 * i + 4) if self.count > 1 else range(i, i + 1)
+
+
+def store(b: Builder, ref: Ref, at: Val, words: list[Val]) -> None:
+    """One element, or 16 bytes."""
+    if len(words) == 1:
+        b.store(ref, at, words[0])
+    else:
+        b.store_words(ref, at, words)
 
 
 # ------------------------------------------------------------ rows
@@ -142,4 +147,93 @@ def _move(
             run.load(i, lines[0], place)
     for i, place in enumerate(places):
         with b.when(known & (place < k) if to else place < k):
-            run.store(i, lines[1], place)
+            store(b, lines[1], place, run.words(i))
+
+
+# ------------------------------------------------------------ tiles
+@dataclass(frozen=True)
+class Turn:
+    """Matrices x[m, n] to y[n, m], by blocks that have a square tile each in group memory, `count` elements
+    an access. A row of the tile is one word longer than 32 (or one element): what lanes reach at once lies in
+    other banks."""
+
+    dtype: str
+    threads: int
+    count: int
+
+    @property
+    def side(self) -> int:
+        return 8 * self.count if self.count > 1 else 32
+
+    @property
+    def line(self) -> int:
+        return self.side + (self._together if self.count > 1 else 1)
+
+    @property
+    def _together(self) -> int:
+        """Elements of a word."""
+        return 4 // DTYPES[BITS[self.dtype]]
+
+    def blocks(self, m: Formula, n: Formula) -> Formula:
+        """Of one matrix."""
+        return ["mul", ["ceildiv", m, self.side], ["ceildiv", n, self.side]]
+
+    def build(self, b: Builder, x: Ref, y: Ref, m: Val, n: Val, pitch: Val, number: Val) -> None:
+        """Tile `number` of the matrix that begins at x, its rows `pitch` (u64) elements apart."""
+        across = b.ceildiv(n, self.side)
+        top, left = number // across * self.side, number % across * self.side
+        tile = b.shared("tile", BITS[self.dtype], self.side * self.line)
+        per_row = self.side // self.count
+        with self._items(b) as items:
+            run = Run(b, self.dtype, self.count, len(items))
+            places = [(item // per_row, item % per_row * self.count) for item in items]
+            for i, (row, first) in enumerate(places):
+                run.clear(i)
+                with b.when((top + row < m) & (left + first < n)):
+                    run.load(i, x, (top + row).cast("u64") * pitch + (left + first).cast("u64"))
+            for i, (row, first) in enumerate(places):
+                self._put(b, tile, row * self.line + first, run.words(i))
+        b.barrier()
+        with self._items(b) as items:
+            for row, first in map(self._turned, items):
+                with b.when((left + row < n) & (top + first < m)):
+                    at = (left + row).cast("u64") * m.cast("u64") + (top + first).cast("u64")
+                    column = [b.load(tile, (first + i) * self.line + row) for i in range(self.count)]
+                    store(b, y, at, self._joined(column))
+
+    @contextmanager
+    def _items(self, b: Builder) -> Iterator[list[Val]]:
+        """The accesses of this thread, a few at a time."""
+        trips = self.side * self.side // self.count // self.threads
+        held = min(trips, HELD)
+        with b.loop(0, trips // held) as i:
+            yield [b.thread() + (i * held + j) * self.threads for j in range(held)]
+
+    def _turned(self, item: Val) -> tuple[Val, Val]:
+        """The row of y, and the first of its elements: lanes that are side by side have as many accesses of
+        one row as leaves each bank to one of them."""
+        if self.count == 1:
+            return item // self.side, item % self.side
+        run = 8 // self._together
+        lanes, rest = item % 32, item // 32
+        row = rest // self._together * (32 // run) + lanes // run
+        return row, (rest % self._together * run + lanes % run) * self.count
+
+    def _put(self, b: Builder, tile: Ref, at: Val, words: list[Val]) -> None:
+        if self.count == 1:
+            b.store(tile, at, words[0])
+            return
+        for i, word in enumerate(words):
+            b.store_words(tile, at + i * self._together, [word])
+
+    def _joined(self, column: list[Val]) -> list[Val]:
+        """Elements as words."""
+        if self.count == 1 or self._together == 1:
+            return column
+        words: list[Val] = []
+        for first in range(0, len(column), self._together):
+            word = column[first].cast("u32")
+            for i in range(1, self._together):
+                word = word | (column[first + i].cast("u32") << (8 * DTYPES[BITS[self.dtype]] * i))
+            words.append(word)
+        return words
