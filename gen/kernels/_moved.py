@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from ..axes import Format
 from ..dsl import Builder, Val
@@ -36,13 +37,13 @@ class Run:
     loaded."""
 
     b: Builder
-    dtype: str
+    bits: str
     count: int
     number: int = HELD
 
     def __post_init__(self) -> None:
         words = self.number * (4 if self.count > 1 else 1)
-        self.held = self.b.local("held", "u32" if self.count > 1 else BITS[self.dtype], words)
+        self.held = self.b.local("held", "u32" if self.count > 1 else self.bits, words)
 
     def clear(self, i: int) -> None:
         for j in self._places(i):
@@ -73,81 +74,106 @@ def store(b: Builder, ref: Ref, at: Val, words: list[Val]) -> None:
 
 
 # ------------------------------------------------------------ rows
+Source = Callable[[Val], tuple[Ref, Val]]
+"""Where the access of a row is that begins at one of its elements."""
+
+
 @dataclass(frozen=True)
 class Rows:
-    """How t rows of k elements are shared out: `lanes` threads have a piece of a row, of `times` runs."""
+    """How `number` rows of `length` elements are shared out: `lanes` threads have a piece of a row, of
+    `times` runs. most: the longest row, where it is not any."""
 
     suffix: str
     threads: int
     lanes: int
     count: int
     times: int = 1
-    most: int = 0  # the longest row, if not any
+    most: int = 0
+    number: Formula = "t"
+    length: Formula = "k"
+
+    @property
+    def step(self) -> int:
+        """Elements from one access of a thread to its next."""
+        return self.lanes * self.count
 
     @property
     def piece(self) -> int:
-        return self.lanes * self.count * HELD * self.times
+        return self.step * HELD * self.times
 
     @property
     def blocks(self) -> Formula:
         """At least one: an array in place is there where no row goes to it."""
-        return ["max", 1, ["mul", ["ceildiv", "t", self.threads // self.lanes], ["ceildiv", "k", self.piece]]]
+        groups: Formula = ["ceildiv", self.number, self.threads // self.lanes]
+        return ["max", 1, ["mul", groups, ["ceildiv", self.length, self.piece]]]
 
     @property
     def when(self) -> tuple[Formula, ...]:
-        aligned: tuple[Formula, ...] = (["eq", ["mod", "k", self.count], 0],) if self.count > 1 else ()
-        short: tuple[Formula, ...] = (["le", "k", self.most],) if self.most else ()
-        return (*aligned, *short, ["lt", self.blocks, 2**31])
+        aligned: tuple[Formula, ...] = (["eq", ["mod", self.length, self.count], 0],)
+        short: tuple[Formula, ...] = (["le", self.length, self.most],) if self.most else ()
+        return (*(aligned if self.count > 1 else ()), *short, ["lt", self.blocks, 2**31])
+
+    def variant(
+        self, build: Callable[[Rows, Builder], None], options: dict[str, str], *when: Formula
+    ) -> Variant:
+        grid: tuple[Formula, Formula, Formula] = (self.blocks, 1, 1)
+        return Variant(self.suffix, self.threads, grid, partial(build, self), (*self.when, *when), options)
+
+    def place(self, b: Builder, length: Val) -> tuple[Val, Val]:
+        """The row of this thread, and its first element there."""
+        pieces = b.ceildiv(length, self.piece)
+        row = b.block() // pieces * (self.threads // self.lanes) + b.thread() // self.lanes
+        return row, b.block() % pieces * self.piece + b.thread() % self.lanes * self.count
+
+    def move(
+        self, b: Builder, source: Source, line: Ref, first: Val, length: Val, known: Val | None, zeros: bool
+    ) -> None:
+        """The piece of a row from `first`, to `line`; of a row that is not known zeros, or else nothing."""
+        with b.loop(0, self.times) as i:
+            places = [first + i * (self.step * HELD) + j * self.step for j in range(HELD)]
+            inside = [place < length for place in places]
+            there = inside if known is None else [known & each for each in inside]
+            run = Run(b, line.dtype, self.count)
+            for j, place in enumerate(places):
+                run.clear(j)
+                with b.when(there[j]):
+                    run.load(j, *source(place))
+            for j, place in enumerate(places):
+                with b.when(inside[j] if zeros else there[j]):
+                    store(b, line, place, run.words(j))
 
 
-def shares(dtype: str, target: Target) -> Iterator[Rows]:
-    count = whole(dtype)
+def shares(dtype: str, target: Target, number: Formula = "t", length: Formula = "k") -> Iterator[Rows]:
+    count, own = whole(dtype), (number, length)
     if target.simd == 1:
-        yield Rows("", 1, 1, count, 128)
-        yield Rows("any", 1, 1, 1, 1024)
+        yield Rows("", 1, 1, count, 128, 0, *own)
+        yield Rows("any", 1, 1, 1, 1024, 0, *own)
         return
     for suffix, lanes in (("short", 8), ("middle", 64)):
-        yield Rows(suffix, THREADS, lanes, count, most=lanes * count * HELD)
-    yield Rows("", THREADS, THREADS, count)
-    yield Rows("any", THREADS, 64, 1)
+        yield Rows(suffix, THREADS, lanes, count, 1, lanes * count * HELD, *own)
+    yield Rows("", THREADS, THREADS, count, 1, 0, *own)
+    yield Rows("any_short", THREADS, 64, 1, 1, 64 * HELD, *own)
+    yield Rows("any", THREADS, THREADS, 1, 1, 0, *own)
 
 
-def move_rows(dtype: str, share: Rows, options: dict[str, str], to: bool) -> Variant:
+def by_index(dtype: str, target: Target, options: dict[str, str], to: bool) -> Iterator[Variant]:
     """Row t of y is row indices[t] of x, zeros where x has none; with `to`, row indices[t] of y is row t of
     x, where y has it. n: rows of the array that the indices are of."""
 
-    def build(b: Builder) -> None:
+    def build(share: Rows, b: Builder) -> None:
         x, indices = b.buffer("x", BITS[dtype]), b.buffer("indices", "i32")
         y = b.buffer("y", BITS[dtype], "out")
         t, k, n = b.scalar("t"), b.scalar("k"), b.scalar("n")
-        pieces = b.ceildiv(k, share.piece)
-        row = b.block() // pieces * (share.threads // share.lanes) + b.thread() // share.lanes
-        start = b.block() % pieces * share.piece + b.thread() % share.lanes * share.count
+        row, first = share.place(b, k)
         with b.when(row < t):
             index = b.load(indices, row).cast("u32")
             known = index < n  # not so of negative ones
             other = b.select(known, index, 0)
-            source, target = (row, other) if to else (other, row)
-            lines = [b.at(ref, at.cast("u64") * k.cast("u64")) for ref, at in ((x, source), (y, target))]
-            with b.loop(0, share.times) as i:
-                first = start + i * (share.lanes * share.count * HELD)
-                _move(b, Run(b, dtype, share.count), lines, first, k, known, share.lanes * share.count, to)
+            rows = zip((x, y), (row, other) if to else (other, row))
+            lines = [b.at(ref, at.cast("u64") * k.cast("u64")) for ref, at in rows]
+            share.move(b, lambda place: (lines[0], place), lines[1], first, k, known, not to)
 
-    return Variant(share.suffix, share.threads, (share.blocks, 1, 1), build, share.when, options)
-
-
-def _move(
-    b: Builder, run: Run, lines: list[Ref], first: Val, k: Val, known: Val, step: int, to: bool
-) -> None:
-    """A run of a row, from lines[0] to lines[1]; of one that is not known zeros, or with `to` nothing."""
-    places = [first + i * step for i in range(HELD)]
-    for i, place in enumerate(places):
-        run.clear(i)
-        with b.when(known & (place < k)):
-            run.load(i, lines[0], place)
-    for i, place in enumerate(places):
-        with b.when(known & (place < k) if to else place < k):
-            store(b, lines[1], place, run.words(i))
+    return (share.variant(build, options) for share in shares(dtype, target))
 
 
 # ------------------------------------------------------------ tiles
@@ -178,19 +204,21 @@ class Turn:
         """Of one matrix."""
         return ["mul", ["ceildiv", m, self.side], ["ceildiv", n, self.side]]
 
-    def build(self, b: Builder, x: Ref, y: Ref, m: Val, n: Val, pitch: Val, number: Val) -> None:
-        """Tile `number` of the matrix that begins at x, its rows `pitch` (u64) elements apart."""
+    def build(
+        self, b: Builder, x: Ref, start: Val, y: Ref, m: Val, n: Val, pitch: Val, number: Val
+    ) -> None:
+        """Tile `number` of the matrix at x + start, its rows `pitch` elements apart (both u64), to y."""
         across = b.ceildiv(n, self.side)
         top, left = number // across * self.side, number % across * self.side
         tile = b.shared("tile", BITS[self.dtype], self.side * self.line)
         per_row = self.side // self.count
         with self._items(b) as items:
-            run = Run(b, self.dtype, self.count, len(items))
+            run = Run(b, BITS[self.dtype], self.count, len(items))
             places = [(item // per_row, item % per_row * self.count) for item in items]
             for i, (row, first) in enumerate(places):
                 run.clear(i)
                 with b.when((top + row < m) & (left + first < n)):
-                    run.load(i, x, (top + row).cast("u64") * pitch + (left + first).cast("u64"))
+                    run.load(i, x, start + (top + row).cast("u64") * pitch + (left + first).cast("u64"))
             for i, (row, first) in enumerate(places):
                 self._put(b, tile, row * self.line + first, run.words(i))
         b.barrier()

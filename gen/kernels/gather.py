@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from ..axes import Format
 from ..family import Family, Operand, Variant
 from ..target import Target
-from ._moved import ROW_LIMITS, accepts, move_rows, shares
+from ._moved import ROW_LIMITS, accepts, by_index
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
-    return (move_rows(dtype, share, options, to=False) for share in shares(dtype, target))
+    return by_index(dtype, target, options, to=False)
 
 
 FAMILY = Family(

@@ -27,7 +27,7 @@ def _build(turn: Turn, b: Builder) -> None:
     m, n = b.scalar("m"), b.scalar("n")
     tiles = b.ceildiv(m, turn.side) * b.ceildiv(n, turn.side)
     start = (b.block() // tiles).cast("u64") * m.cast("u64") * n.cast("u64")
-    turn.build(b, b.at(x, start), b.at(y, start), m, n, n.cast("u64"), b.block() % tiles)
+    turn.build(b, x, start, b.at(y, start), m, n, n.cast("u64"), b.block() % tiles)
 
 
 FAMILY = Family(

@@ -11,7 +11,15 @@ from . import _core, arrays
 from .errors import ArgumentError, FormatError
 from .formats import Descriptor, QuantizedTensor
 from .layouts import check_element, check_layout, field_shapes, made_fields, make
-from .memory import check_memory, check_overlap, check_workspace, common_device
+from .memory import (
+    Seen,
+    Strided,
+    check_memory,
+    check_overlap,
+    check_strided,
+    check_workspace,
+    common_device,
+)
 from .program import Space
 from .select import Device
 from .signature import Binding, Operand, Signature
@@ -48,7 +56,7 @@ class Call:
 
     binding: Binding
     stream: int | None  # as given by the caller
-    views: dict[str, View] = field(default_factory=dict)
+    views: dict[str, Seen] = field(default_factory=dict)
     objects: dict[str, Any] = field(default_factory=dict)
     formats: dict[str, Descriptor] = field(default_factory=dict)  # of its tensors
     device: tuple[str, int | None] = ("cpu", 0)  # once the operands are read
@@ -121,6 +129,9 @@ class Reader:
                     f"{spec.name} is a quantised tensor; {self.signature} takes an array there"
                 )
             view = call.look(operand, spec.name)
+            if spec.strided:
+                self._walk(call, spec, view)
+                continue
             check_memory(spec.name, view, self.dtypes[spec.name])
             call.binding.bind(spec, view.shape)
             if spec.updated:
@@ -128,6 +139,14 @@ class Reader:
         for spec in self.signature.operands:
             if spec.updated:
                 self._check_apart(call, spec.name)
+
+    def _walk(self, call: Call, spec: Operand, view: View) -> None:
+        """An operand that need not be dense."""
+        dtype = self.dtypes[spec.name]
+        check_strided(spec.name, view, dtype, arrays.ITEM_BYTES[dtype])
+        placed = call.views[spec.name] = Strided.of(view, arrays.ITEM_BYTES[dtype])
+        call.binding.bind(spec, view.shape)
+        call.binding.strided[spec.name] = view.strides, placed.start
 
     def _check_apart(self, call: Call, updated: str) -> None:
         """An operand that is written to lies in no other's memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from . import reference
 from .errors import ArgumentError, DtypeError
+from .memory import ALIGNMENT, span
 
 GUARD = 64  # bytes kept before and after an output that has guards
 POISON = 0xFF  # every float type reads a run of these as NaN
@@ -72,6 +74,18 @@ def _poisoned(
     return raw, inner
 
 
+def underlying(array: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """The memory that an array's elements lie in, as one row from a multiple of ALIGNMENT on, and where in it
+    the first one is. For arrays that are not empty; what they lie in has to be aligned so."""
+    size = array.itemsize
+    before, after = span(array.shape, [stride // size for stride in array.strides])
+    address = array.ctypes.data - before * size
+    before += address % ALIGNMENT // size
+    address -= address % ALIGNMENT
+    memory = (ctypes.c_char * ((before + after + 1) * size)).from_address(address)
+    return np.frombuffer(memory, array.dtype), before
+
+
 def _whole(raw: NDArray[np.uint8]) -> bool:
     return bool((raw[:GUARD] == POISON).all() and (raw[-GUARD:] == POISON).all())
 
@@ -97,6 +111,10 @@ def _torch(torch: Any, device: str) -> Memory:
     kinds = {dtype: getattr(torch, name) for dtype, name in names.items() if hasattr(torch, name)}
 
     def put(raw: NDArray[Any], dtype: str) -> Any:
+        if not raw.flags.c_contiguous and min(raw.strides) >= 0:  # torch has no strides that lead back
+            row, start = underlying(raw)
+            strides = [stride // raw.itemsize for stride in raw.strides]
+            return put(row, dtype).as_strided(raw.shape, strides, start)
         data = torch.from_numpy(np.ascontiguousarray(raw).view(np.uint8).reshape(-1)).to(device)
         return data.view(kinds[dtype]).reshape(raw.shape) if dtype in kinds else data.reshape(raw.shape)
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import Array, Size, arguments, completed, names, sizes
+from inputs import Array, Size, arguments, completed, names, sizes, strided_names
 from lanes import ORDERS, CompileError, Entry, ExecutionError, Program, evaluate, poisoned
 from wootz import checks, reference, verify
 from wootz.formats import Descriptor
 from wootz.reference import Comparison
+from wootz.staging import underlying
 
 from gen import emission, emit, index, plan
 from gen.axes import Format
@@ -228,6 +229,7 @@ class Cell:
         given = completed(self.kernel, drawn)
         known = names(self.kernel, given, size)
         entry = self.entry(known)
+        given |= {name: underlying(given[name])[0] for name in strided_names(self.kernel)}
         blanks = self.blanks(entry, given, expected)
         updates = checks.updates(self.kernel["key"], options, drawn, self.dtype)
         values = arguments(given, known, *blanks.items(), *((name, given[name]) for name in updates))

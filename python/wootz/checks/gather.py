@@ -27,7 +27,7 @@ def small(format: Descriptor | None) -> list[dict[str, int]]:
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return [{"t": t, "n": n, "k": k} for t, n, k in ((5, 9, 7), (9, 4, 64), (3, 4, 1024), (3, 2, 8208))]
+    return [{"t": t, "n": n, "k": k} for t, n, k in ((5, 9, 7), (2, 3, 301), (9, 4, 64), (3, 4, 1024), (3, 2, 8208))]
 
 
 def operands(

@@ -37,7 +37,7 @@ class KernelOp:
         operands = {each.name: each for each in signature.operands}
         self._operands = [operands[name] for name in signature.order]
         arrays = [each for each in self._operands if each.kind == "array" and not each.optional]
-        self._first = arrays[0].name if arrays else None
+        self._first = arrays[0].name if arrays and not arrays[0].strided else None
         self._typed = next((each.name for each in arrays if not each.dtype), None)
         """The operand whose dtype is the cell's."""
         self._weights = next((each for each in self._operands if each.quantised and not each.format), None)
