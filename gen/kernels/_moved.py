@@ -15,7 +15,7 @@ from ..target import Target
 
 BITS = {"f16": "u16", "bf16": "u16", "f32": "u32", "i8": "u8"}
 """What an element is loaded and stored as, by the cell's type: NaN keeps its payload."""
-ROW_LIMITS = {name: (0, 2**31 - 1) for name in ("t", "n", "k")}
+ROW_LIMITS = dict.fromkeys(("t", "n", "k"), (0, 2**31 - 1))
 THREADS = 256
 HELD = 4
 """Accesses whose words a thread holds: as many loads are in flight before the first store."""
@@ -204,9 +204,7 @@ class Turn:
         """Of one matrix."""
         return ["mul", ["ceildiv", m, self.side], ["ceildiv", n, self.side]]
 
-    def build(
-        self, b: Builder, x: Ref, start: Val, y: Ref, m: Val, n: Val, pitch: Val, number: Val
-    ) -> None:
+    def build(self, b: Builder, x: Ref, start: Val, y: Ref, m: Val, n: Val, pitch: Val, number: Val) -> None:
         """Tile `number` of the matrix at x + start, its rows `pitch` elements apart (both u64), to y."""
         across = b.ceildiv(n, self.side)
         top, left = number // across * self.side, number % across * self.side

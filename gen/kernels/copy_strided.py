@@ -1,5 +1,5 @@
-"""copy_strided: y = x, bit for bit, y dense and x of any strides: a slice, a transposed view, a broadcast one,
-one that is walked backwards.
+"""copy_strided: y = x, bit for bit, y dense and x of any strides: a slice, a turned view, one that repeats or
+is walked backwards.
 
 Of four axes at most once those are joined that are one run, and at most 2^31 - 1 rows of the innermost. Rows
 that are dense and lie on 16 bytes are moved as such, views whose last two axes have changed places by tiles;

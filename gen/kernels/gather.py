@@ -1,7 +1,7 @@
 """gather: y[t, :] = x[indices[t], :], bit for bit; x has n rows of k elements.
 
 indices are int32 on the device, in any order, any of them more than once. One that is negative, or n or more,
-gives a row of zeros: nothing is read outside x. `wootz.check_indices` says which are.
+gives a row of zeros: nothing is read outside x. `wootz.check_indices(indices, n, "rows of x")` says which.
 """
 
 from __future__ import annotations

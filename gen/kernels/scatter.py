@@ -3,7 +3,7 @@ index names keep what they hold.
 
 indices are int32 on the device. One that is negative, or n or more, is skipped: nothing is written outside y.
 Where several name one row, each of its elements comes from one of theirs, and which is not said.
-`wootz.check_indices` says which are out of range.
+`wootz.check_indices(indices, n, "rows of y")` says which are out of range.
 """
 
 from __future__ import annotations

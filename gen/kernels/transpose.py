@@ -34,6 +34,6 @@ FAMILY = Family(
     (Operand("x", "array", ("b", "m", "n")),),
     Operand("y", "array", ("b", "n", "m")),
     variants,
-    {name: (0, 2**31 - 1) for name in "bmn"},
+    dict.fromkeys("bmn", (0, 2**31 - 1)),
     accepts=accepts,
 )

@@ -70,7 +70,8 @@ def _axis(axis: int, extent: int, wide: Mapping[str, Shape], steps: Mapping[str,
 
 def _dense(shape: Shape) -> Shape:
     """Strides of a row-major array."""
-    steps, step = [], 1
+    steps: list[int] = []
+    step = 1
     for extent in reversed(shape):
         steps.insert(0, step)
         step *= extent

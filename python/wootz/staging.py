@@ -83,7 +83,7 @@ def underlying(array: NDArray[Any]) -> tuple[NDArray[Any], int]:
     before += address % ALIGNMENT // size
     address -= address % ALIGNMENT
     memory = (ctypes.c_char * ((before + after + 1) * size)).from_address(address)
-    return np.frombuffer(memory, array.dtype), before
+    return np.frombuffer(memoryview(memory), array.dtype), before
 
 
 def _whole(raw: NDArray[np.uint8]) -> bool:

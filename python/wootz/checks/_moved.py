@@ -14,7 +14,8 @@ def raw(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> NDArray
     """Numbers of any bits, in storage form."""
     storage = np.dtype(DTYPES[dtype][2])
     size = int(np.prod(shape))
-    return rng.integers(0, 256, size * storage.itemsize, np.uint8).view(storage).reshape(shape)
+    bits: NDArray[Any] = rng.integers(0, 256, size * storage.itemsize, np.uint8).view(storage)
+    return bits.reshape(shape)
 
 
 def moved(bits: NDArray[Any], dtype: str) -> Expected:

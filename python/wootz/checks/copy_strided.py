@@ -34,9 +34,9 @@ VIEWS: tuple[tuple[tuple[int, ...], Callable[[Array], Array]], ...] = (
     ((4, 6, 5, 8, 3), lambda a: a[:, ::2, :, ::4, :]),
     ((200, 18), lambda a: a[:, ::6]),
 )
-"""Rows that lie on 16 bytes, and that do not; turned ones, of whole vectors and not; long rows; steps; rows in
-between; dense; one number, of one axis and none; heads before tokens; matrices turned, channels last, all axes
-turned; what repeats; axes that join, and do not; short rows of single elements."""
+"""Rows that lie on 16 bytes, and that do not; turned ones, of whole vectors and not; long rows; steps; rows
+in between; dense; one number, of one axis and none; heads before tokens; matrices turned, channels last, all
+axes turned; what repeats; axes that join, and do not; short rows of single elements."""
 
 BACK: tuple[tuple[tuple[int, ...], Callable[[Array], Array]], ...] = (
     ((20, 64), lambda a: a[::-1]),

@@ -15,7 +15,8 @@ SIZES = (
     (0, 3, 8), (1, 1, 1), (5, 9, 7), (33, 4, 64), (64, 300, 40), (7, 50, 1024), (3, 2, 8208), (3, 4, 8195),
     (300, 3, 16), (4, 0, 48), (2, 3, 65536),
 )  # fmt: skip
-"""(t, n, k): no rows to fill, one number, ragged, each way to share rows out, several pieces, no rows of x."""
+"""(t, n, k): no rows to fill, one number, ragged, each way to share rows out, several pieces, no rows of
+x."""
 
 
 def shapes(format: Descriptor | None) -> list[dict[str, int]]:
@@ -27,7 +28,8 @@ def small(format: Descriptor | None) -> list[dict[str, int]]:
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return [{"t": t, "n": n, "k": k} for t, n, k in ((5, 9, 7), (2, 3, 301), (9, 4, 64), (3, 4, 1024), (3, 2, 8208))]
+    sizes = ((5, 9, 7), (2, 3, 301), (9, 4, 64), (3, 4, 1024), (3, 2, 8208))
+    return [{"t": t, "n": n, "k": k} for t, n, k in sizes]
 
 
 def operands(
