@@ -68,7 +68,7 @@ class _Tile:
             self._fill(b, xs, x, top, m, start, k)
             self._fill(b, ws, w, left, n, start, k)
             b.barrier()
-            with b.loop(0, WORDS, unroll=True) as column:
+            with b.loop(0, WORDS, unroll=self.side > 1) as column:
                 one = b.load_words(xs, column * self.pitch + down, OWN)
                 two = b.load_words(ws, column * self.pitch + right, OWN)
                 for i in range(OWN * OWN):

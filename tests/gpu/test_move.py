@@ -60,8 +60,8 @@ def test_views(lib: Any, dtype: str) -> None:
     copy = lib.kernel("copy_strided", dtype=dtype)
     views = [
         x, x[:, :, :, 32:64], x[1:, ::3, :, 5:], x.permute(0, 2, 1, 3), x.permute(0, 1, 3, 2),
-        x.permute(3, 2, 1, 0), x.permute(0, 2, 3, 1), x[:, :1].expand(6, 8, 10, 96), x[2, 3, 4, 1::7], x[0, 0, 0, 0],
-        x.reshape(-1)[1:].as_strided((500, 64), (64, 1)), x.reshape(960, 96).T,
+        x.permute(3, 2, 1, 0), x.permute(0, 2, 3, 1), x[:, :1].expand(6, 8, 10, 96), x[2, 3, 4, 1::7],
+        x[0, 0, 0, 0], x.reshape(-1)[1:].as_strided((500, 64), (64, 1)), x.reshape(960, 96).T,
     ]  # fmt: skip
     for view in views:
         assert _same(copy(view), view)
