@@ -65,8 +65,7 @@ def check_indices(indices: Any, experts: int, what: str = "matrices of the bank"
     values = _host("indices", indices)
     if (bad := np.flatnonzero((values < 0) | (values >= experts))).size:
         raise ArgumentError(
-            f"indices[{bad[0]}]: wanted 0 to {experts - 1}, one of the {experts} {what}; "
-            f"got {values[bad[0]]}"
+            f"indices[{bad[0]}]: wanted 0 to {experts - 1}, one of the {experts} {what}; got {values[bad[0]]}"
         )
 
 

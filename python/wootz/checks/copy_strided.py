@@ -57,7 +57,7 @@ def small(format: Descriptor | None) -> list[dict[str, int]]:
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return [{"case": i} for i in (*range(7), *range(len(VIEWS), len(VIEWS) + len(BACK)))]
+    return [{"case": i} for i in (*range(7), 10, 11, *range(len(VIEWS), len(VIEWS) + len(BACK)))]
 
 
 def operands(

@@ -39,11 +39,12 @@ def operands(
     options: Mapping[str, str],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Rows again and again, an eighth of them out of range on either side."""
+    """Rows again and again, an eighth of them out of range on either side, the last one next to it."""
     t, n, k = size["t"], size["n"], size["k"]
     indices = rng.integers(0, max(n, 1), t)
     outside = rng.choice([-1, n, n + 1, -n, -(2**31), 2**31 - 1], t)
     indices = np.where((rng.random(t) < 0.125) | (n == 0), outside, indices)
+    indices[1:][-1:] = n
     return {"x": raw((n, k), dtype, rng), "indices": indices.astype(np.int32)}
 
 

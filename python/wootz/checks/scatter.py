@@ -22,16 +22,14 @@ def operands(
     options: Mapping[str, str],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """No row twice, for which of two would win is not said; those that are too many are out of range."""
+    """No row twice, for which of two would win is not said; those that are too many are out of range, and the
+    last one next to it."""
     t, n, k = size["t"], size["n"], size["k"]
     outside = rng.choice([-1, n, n + 1, -n if n else -2, -(2**31), 2**31 - 1], t)
     rows = np.concatenate([rng.permutation(n), outside])[:t]
-    indices = np.where(rng.random(t) < 0.125, outside, rows).astype(np.int32)
-    return {
-        "x": raw((t, k), dtype, rng),
-        "indices": rng.permutation(indices),
-        "y": raw((n, k), dtype, rng),
-    }
+    indices = rng.permutation(np.where(rng.random(t) < 0.125, outside, rows)).astype(np.int32)
+    indices[1:][-1:] = n
+    return {"x": raw((t, k), dtype, rng), "indices": indices, "y": raw((n, k), dtype, rng)}
 
 
 def bits(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> dict[str, Any]:
