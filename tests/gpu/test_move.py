@@ -108,6 +108,22 @@ def test_captures_into_a_graph(lib: Any) -> None:
         assert _same(y[indices.long()], x)
 
 
+def test_a_node_writes_to_another_array(lib: Any) -> None:
+    plan = lib.plan("scatter", dtype="f16", device="cuda:0", t=64, n=64, k=128)
+    x, indices = _raw("f16", 64, 128), torch.randperm(64, device="cuda").int()
+    y, other = (torch.zeros_like(x) for _ in range(2))
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        node = plan.graph_node(x, indices, y)
+    graph.instantiate()
+    assert node.out is y
+    assert node.update(graph, x, indices, other) is other
+    graph.replay()
+    torch.cuda.synchronize()
+    assert _same(other[indices.long()], x)
+    assert not y.view(torch.int16).any()
+
+
 def _microseconds(run: Any) -> float:
     """The median of replays of a graph of ten launches."""
     run()
