@@ -1,4 +1,5 @@
-"""Elementwise, reduction and row kernels, and those that move, on a CUDA device: bytes moved against those of a copy, and torch.
+"""Elementwise, reduction and row kernels on a CUDA device, and those that move: bytes moved against those of
+a copy, and torch.
 
 Each case rotates over enough arrays to outgrow the L2; graphs of ours, of torch's and of a device-to-device
 copy are replayed in turn, because the clock follows the power that they draw. `of_copy`: bytes read and
