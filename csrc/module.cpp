@@ -249,6 +249,8 @@ class CudaStep final : public Step {
                                           std::make_unique<Arguments>(*pattern_, call));
     }
 
+    bool alone() const override { return launch_->alone(); }
+
     void update(const Call& call, driver::GraphExec graph, driver::GraphNode node) const override {
         const Arguments arguments(*pattern_, call);
         launch_->update(graph, node, arguments.addresses());

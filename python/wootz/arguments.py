@@ -50,7 +50,7 @@ class Request:
         return f"{name}/{self.format.name if self.format else '-'}/{self.dtype}"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Call:
     """The arrays of one call by name: views to launch with, objects to ask for streams and allocate like."""
 
@@ -72,7 +72,7 @@ class Call:
         return view
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Wanted:
     """An array as the calls of one problem give it."""
 
@@ -84,7 +84,7 @@ class Wanted:
         return prod(self.shape) * arrays.ITEM_BYTES[self.dtype]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """What is known of a call before it is made.
 

@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 _KINDS = ("array", "quantised", "packed", "tiled")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Derived:
     """An extent that follows from others: checked, never bound."""
 
@@ -32,7 +32,7 @@ class Derived:
     formula: Formula
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Operand:
     """One array or quantised tensor; `shape` names its axes (a number is a fixed extent, a Derived one
     follows from the others). kind: "array", or a layout of a quantised tensor: "quantised" (natural),
@@ -101,7 +101,7 @@ def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> 
             raise ValueError(f"scalar {each.name!r} needs {each.needs!r}, which is no optional operand")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
     axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the operands whose
@@ -242,7 +242,7 @@ class Signature:
         )
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Binding:
     """The values of the shape names in one call (and, to launch, of scalars and flags), and where each was
     seen first."""

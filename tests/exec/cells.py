@@ -8,6 +8,7 @@ targets that are the same run once.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -77,10 +78,12 @@ class Text:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one cell at all sizes. error and tolerance are relative (wootz.reference.compare)."""
+    """The outcome of one cell at all sizes. proof: see `proof_of`. error and tolerance are relative
+    (wootz.reference.compare)."""
 
     cell: str
     source_sha256: str
+    proof: str
     error: float
     tolerance: float
     passed: bool
@@ -163,6 +166,53 @@ def texts(subject: Subject) -> list[Text]:
         both = {cell: (*before.get(cell, ()), key) for cell, key in cells.items()}
         found[body] = Text(body, entries, both, types)
     return list(found.values())
+
+
+# What is known
+
+
+@cache
+def checker(kernel: str) -> str:
+    """A digest of the code that decides what a kernel's text is run on, how, and what is right."""
+    here, package = Path(__file__).parent, ROOT / "python/wootz"
+    named = [here / "cells.py", here / "inputs.py"]
+    named += [package / name for name in ("broadcast.py", "reference.py", "verify.py")]
+    lanes = [path for path in (here / "lanes").rglob("*.*") if path.suffix != ".pyc"]
+    digest = hashlib.sha256()
+    for path in sorted({*named, *lanes, *(package / "formats").glob("*.py"), *_check_files(kernel)}):
+        digest.update(f"{path.relative_to(ROOT)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _check_files(kernel: str) -> set[Path]:
+    """The kernel's check and, of the same folder, what it imports."""
+    folder = ROOT / "python/wootz/checks"
+    found, waiting = set[Path](), [folder / "__init__.py", folder / f"{kernel}.py"]
+    while waiting:
+        path = waiting.pop()
+        if path in found or not path.is_file():
+            continue
+        found.add(path)
+        names = re.findall(r"^from \.(\w*) import (.+)$", path.read_text(encoding="utf-8"), re.M)
+        modules = (each for name, some in names for each in ([name] if name else re.findall(r"\w+", some)))
+        waiting += [folder / f"{module}.py" for module in modules]
+    return found
+
+
+def proof_of(text: Text, kernel: str, cell: tuple[str, tuple[tuple[str, str], ...]]) -> str:
+    """What a result depends on beside the text: the checker, and how the cell is launched."""
+    launches = f"{checker(kernel)} {text.entries[cell]} {dict(text.types[cell])}"
+    return hashlib.sha256(launches.encode()).hexdigest()
+
+
+def known(subject: Subject, text: Text, records: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether records (by key, of cells that passed) have every cell of a text, as it and its checker are."""
+    return all(
+        (record := records.get(key, {})).get("source_sha256") == sha256
+        and record.get("proof") == proof_of(text, subject.kernel, cell)
+        for cell, keys in text.cells.items()
+        for key, sha256 in keys
+    )
 
 
 # Running
@@ -287,17 +337,28 @@ def run_text(
         program = Program.build(text.body, subject.backend, entries, sanitizer)
     except CompileError as error:
         nothing, message = Comparison(float("inf"), 0.0, False), f"does not compile: {error}"
-        return [r for keys in text.cells.values() for r in _results(keys, nothing, 0, message)]
+        return [r for cell in text.cells for r in _results(subject, text, cell, nothing, 0, message)]
     with program:
-        for (dtype, options), keys in text.cells.items():
+        for dtype, options in text.cells:
             cell = Cell(text, record, descriptor, dtype, options)
             worst, count, message = cell.run(program, orders, brief)
-            results += _results(keys, worst, count, message)
+            results += _results(subject, text, (dtype, options), worst, count, message)
     return results
 
 
-def _results(keys: Sequence[tuple[str, str]], worst: Comparison, count: int, message: str) -> list[Result]:
-    return [Result(key, sha, worst.error, worst.tolerance, not message, count, message) for key, sha in keys]
+def _results(
+    subject: Subject,
+    text: Text,
+    cell: tuple[str, tuple[tuple[str, str], ...]],
+    worst: Comparison,
+    count: int,
+    message: str,
+) -> list[Result]:
+    proof = proof_of(text, subject.kernel, cell)
+    return [
+        Result(key, sha256, proof, worst.error, worst.tolerance, not message, count, message)
+        for key, sha256 in text.cells[cell]
+    ]
 
 
 def run_subject(subject: Subject, sanitizer: str | None = None) -> list[Result]:

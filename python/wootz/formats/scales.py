@@ -21,7 +21,7 @@ FLOAT32_LEAST = 2.0**-149
 
 
 # ------------------------------------------------------------ reading
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Source:
     """The input, read some rows at a time."""
 
@@ -48,7 +48,7 @@ class Source:
         return part
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ranges:
     """By block: the number that sets the scale (largest magnitude, or signed extreme), or the low and high
     end.
