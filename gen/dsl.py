@@ -285,6 +285,10 @@ class Builder:
     def mad(self, a: Val, b: Operand, c: Operand) -> Val:
         return self.op("mad", a, b, c)
 
+    def dot4_i8(self, a: Val, b: Val, total: Val) -> Val:
+        """total (i32) + the sum of the products of the signed bytes of two words; it wraps."""
+        return self.make("dot4_i8", "i32", (a.value, b.value, total.value))
+
     def minimum(self, a: Operand, b: Operand) -> Val:
         return self.op("min", a, b)
 

@@ -31,7 +31,10 @@ class Operand:
     that is not given is a null pointer. format: the option that names its element, where that is not of the
     cell's format. shapes: all that it may have, where names of `shape` are its own and any extent is not
     right. handed_on: it becomes the output's field of its name; formats without that field do not take it.
-    updated: the kernel writes to it, too (its buffer's role is "out")."""
+    updated: the kernel writes to it, too (its buffer's role is "out"); where it has the output's name, it is
+    the output, and nothing else is written. strided: of a family that broadcasts, it need not be dense;
+    entries have its strides as u64, of which one that leads back wraps around, and `<name>_start`, where its
+    first element is behind the pointer, which is aligned."""
 
     name: str
     kind: str
@@ -42,12 +45,13 @@ class Operand:
     shapes: tuple[tuple[Axis, ...], ...] = ()
     handed_on: bool = False
     updated: bool = False
+    strided: bool = False
 
     def record(self) -> dict[str, Any]:
         """For the index."""
         given: dict[str, Any] = {"dtype": self.dtype, "optional": self.optional, "format": self.format}
         given |= {"shapes": [list(shape) for shape in self.shapes], "handed_on": self.handed_on}
-        given |= {"updated": self.updated}
+        given |= {"updated": self.updated, "strided": self.strided}
         return {
             "name": self.name,
             "kind": self.kind,

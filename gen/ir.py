@@ -179,6 +179,7 @@ OPS: dict[str, Op] = {
     "and_xor": Op(
         3, frozenset({"u32"}), "same"
     ),  # (a & b) ^ c: one instruction where there is a three-input one
+    "dot4_i8": Op(3, frozenset({"u32"}), "i32"),  # i32 + the products of four signed bytes of two words
     "neg": Op(1, frozenset({"f32", "i32"}), "same"),
     "not": Op(1, _LOGIC, "same"),
     "fma": Op(3, _F32, "same"),  # one rounding

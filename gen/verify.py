@@ -109,6 +109,10 @@ def _operation(state: _State, value: Value, reach: int) -> None:
         state.agreement[value] = _agreement(state, value)
 
 
+_OTHER_TYPE = {"select": slice(1, None), "dot4_i8": slice(0, 2)}
+"""Operations of which one operand has a type of its own: the others."""
+
+
 def _types(state: _State, value: Value) -> None:
     rule = OPS[value.op]
     memory = value.op.startswith("tile_") or value.op in (
@@ -122,7 +126,7 @@ def _types(state: _State, value: Value) -> None:
         "offset",
         "atomic_add",
     )
-    typed = value.args[1:] if value.op == "select" else value.args
+    typed = value.args[_OTHER_TYPE.get(value.op, slice(None))]
     if value.op == "select" and value.args[0].dtype != "bool":
         raise state.fail("select's condition is a bool", value.args[0].dtype)
     if not memory:
@@ -238,6 +242,11 @@ def _check_mask(state: _State, value: Value) -> None:
         raise state.fail(f"lane_xor's mask is within {state.target.simd} lanes", str(mask))
 
 
+def _check_dot4(state: _State, value: Value) -> None:
+    if value.args[2].dtype != "i32":
+        raise state.fail("dot4_i8 adds to an i32", value.args[2].dtype)
+
+
 def _check_tile(state: _State, ref: Ref) -> None:
     """A tile is one that the target has."""
     shape = matrix.shape_of(state.target)
@@ -328,6 +337,7 @@ CHECKS: dict[str, Callable[[_State, Value], None]] = {
     "cast": _check_cast,
     "bitcast": _check_cast,
     "lane_xor": _check_mask,
+    "dot4_i8": _check_dot4,
     "tile_fill": _check_tile_fill,
     "tile_load": _check_tile_load,
     "tile_multiply": _check_tile_multiply,

@@ -107,6 +107,20 @@ COMMON: dict[str, Spell] = {
 }
 
 
+def dot4_i8(head: str, signed: str, word: str) -> str:
+    """The helper of that name where there is no instruction: `head` stands before it. Sums wrap."""
+    products = "".join(
+        f"    sum += {word}(({signed}(a << {shift}) >> 24) * ({signed}(b << {shift}) >> 24));\n"
+        for shift in (24, 16, 8, 0)
+    )
+    return f"""{head} {signed} dot4_i8({word} a, {word} b, {signed} total)
+{{
+    {word} sum = {word}(total);
+{products}    return {signed}(sum);
+}}
+"""
+
+
 def declare(types: dict[str, str], fragment: Callable[[Ref], tuple[str, str]]) -> Spell:
     """Local arrays, variables and tiles; `fragment`: what stands before and after a tile's name and count."""
 

@@ -11,7 +11,15 @@ from . import _core, arrays
 from .errors import ArgumentError, FormatError
 from .formats import Descriptor, QuantizedTensor
 from .layouts import check_element, check_layout, field_shapes, made_fields, make
-from .memory import check_memory, check_overlap, check_workspace, common_device
+from .memory import (
+    Seen,
+    Strided,
+    check_memory,
+    check_overlap,
+    check_strided,
+    check_workspace,
+    common_device,
+)
 from .program import Space
 from .select import Device
 from .signature import Binding, Operand, Signature
@@ -48,7 +56,7 @@ class Call:
 
     binding: Binding
     stream: int | None  # as given by the caller
-    views: dict[str, View] = field(default_factory=dict)
+    views: dict[str, Seen] = field(default_factory=dict)
     objects: dict[str, Any] = field(default_factory=dict)
     formats: dict[str, Descriptor] = field(default_factory=dict)  # of its tensors
     device: tuple[str, int | None] = ("cpu", 0)  # once the operands are read
@@ -121,13 +129,24 @@ class Reader:
                     f"{spec.name} is a quantised tensor; {self.signature} takes an array there"
                 )
             view = call.look(operand, spec.name)
+            if spec.strided:
+                self._walk(call, spec, view)
+                continue
             check_memory(spec.name, view, self.dtypes[spec.name])
             call.binding.bind(spec, view.shape)
-            if spec.updated and view.readonly:
-                raise ArgumentError(f"{spec.name} is read-only; the kernel writes to it")
+            if spec.updated:
+                _check_writable(spec.name, view, operand, "the kernel writes to it")
         for spec in self.signature.operands:
             if spec.updated:
                 self._check_apart(call, spec.name)
+
+    def _walk(self, call: Call, spec: Operand, view: View) -> None:
+        """An operand that need not be dense."""
+        dtype = self.dtypes[spec.name]
+        check_strided(spec.name, view, dtype, arrays.ITEM_BYTES[dtype])
+        placed = call.views[spec.name] = Strided.of(view, arrays.ITEM_BYTES[dtype])
+        call.binding.bind(spec, view.shape)
+        call.binding.strided[spec.name] = view.strides, placed.start
 
     def _check_apart(self, call: Call, updated: str) -> None:
         """An operand that is written to lies in no other's memory."""
@@ -171,9 +190,18 @@ class Reader:
 
     def read_output(self, call: Call, out: Any) -> Any:
         spec, shape = self.signature.output, call.binding.output_shape()
+        if self.signature.in_place:
+            return self._updated(call.objects[spec.name], out)
         if spec.kind == "array":
             return self._place(call, spec.name, "out", out, self.dtypes[spec.name], shape)
         return self._read_tensor_output(call, spec, shape, out)
+
+    def _updated(self, operand: Any, out: Any) -> Any:
+        """The operand that a kernel in place writes to, and nothing else."""
+        if out is not None and out is not operand:
+            name = self.signature.output.name
+            raise ArgumentError(f"out is not {name}; {self.signature} writes to {name}: leave out= away")
+        return operand
 
     def _place(
         self, call: Call, name: str, keyword: str, out: Any, dtype: str, shape: tuple[int, ...]
@@ -186,13 +214,7 @@ class Reader:
             given = name
         inputs = list(call.views.items())
         view = call.look(out, name, given)
-        if view.readonly:
-            raise ArgumentError(f"{given} is read-only; the result is written there")
-        if arrays.family(out).immutable:
-            raise ArgumentError(
-                f"{given} is an array of {arrays.family(out).name}, whose arrays never change: "
-                "pass memory of another library, as numpy.empty"
-            )
+        _check_writable(given, view, out, "the result is written there")
         check_memory(given, view, dtype, shape)
         common_device({inputs[0][0]: inputs[0][1], given: view})
         for other, operand in inputs:
@@ -318,7 +340,17 @@ class Reader:
             else:
                 parts = _named_fields(each, self._request.format, (1,) * len(each.shape))
                 names += [name for name, _, _, _ in parts]
-        return names
+        return list(dict.fromkeys(names))
+
+
+def _check_writable(name: str, view: View, array: Any, why: str) -> None:
+    if view.readonly:
+        raise ArgumentError(f"{name} is read-only; {why}")
+    if arrays.family(array).immutable:
+        raise ArgumentError(
+            f"{name} is an array of {arrays.family(array).name}, whose arrays never change: "
+            "pass memory of another library, as numpy.empty"
+        )
 
 
 def _named_fields(spec: Operand, format: Descriptor, shape: tuple[int, ...]) -> list[Any]:

@@ -57,15 +57,15 @@ def check_groups(counts: Any, offsets: Any, rows: int, align: int = 1) -> None:
             )
 
 
-def check_indices(indices: Any, experts: int) -> None:
-    """Raises ArgumentError for an index that a bank of `experts` matrices does not have; DtypeError for an
-    array that is not int32. Copies the indices, which waits for the device."""
+def check_indices(indices: Any, experts: int, what: str = "matrices of the bank") -> None:
+    """Raises ArgumentError for an index that a bank of `experts` matrices does not have, or an array of so
+    many rows (`what` names them in the message); DtypeError for an array that is not int32. Copies the
+    indices, which waits for the device."""
     experts = _whole("experts", experts, 1)
     values = _host("indices", indices)
     if (bad := np.flatnonzero((values < 0) | (values >= experts))).size:
         raise ArgumentError(
-            f"indices[{bad[0]}]: wanted 0 to {experts - 1}, one of the bank's {experts} matrices; "
-            f"got {values[bad[0]]}"
+            f"indices[{bad[0]}]: wanted 0 to {experts - 1}, one of the {experts} {what}; got {values[bad[0]]}"
         )
 
 

@@ -311,7 +311,8 @@ class GraphNode:
         """
         plan = self.plan
         handle = graph_handle(graph_exec)
-        call, out = plan._read(operands, self.out if out is None else out, None, named)
+        kept = None if plan.signature.in_place else self.out
+        call, out = plan._read(operands, kept if out is None else out, None, named)
         assert plan._launcher is not None, "a plan without launches makes no nodes"
         try:
             plan._launcher.update(plan._program.addresses(call.views), handle, self._nodes)

@@ -73,12 +73,13 @@ def _there(value: Any, dtype: str, where: Memory) -> Any:
 def _blank(
     record: Mapping[str, Any], value: Any, shape: tuple[int, ...], dtype: str, where: Memory
 ) -> Output:
-    """What a kernel is to write to, filled with poison. record: its output's; value: for an output that is a
-    tensor, one of its shape, whose written fields are then read as one row of bytes."""
+    """What a kernel is to write to, filled with poison. record: its output's; value: of an operand that is
+    the output, what it holds; for an output that is a tensor, one of its shape, whose written fields are then
+    read as one row of bytes."""
     made = made_fields(record.get("kind", "array"))
     if not made:
-        return where.output(shape, dtype)
-    parts = {name: where.output(value.fields[name].shape, "u8") for name in made}
+        return where.output(shape, dtype, value)
+    parts = {name: where.output(value.fields[name].shape, "u8", None) for name in made}
     rest = {n: where.put(a, _SHORT[a.dtype.name]) for n, a in value.fields.items() if n not in parts}
     tensor = type(value)(value.format, value.shape, {n: parts[n].array for n in parts} | rest)
 
@@ -106,17 +107,21 @@ def _run_once(
     own = {n: v.copy() if n in updates else v for n, v in values.items() if n != output["name"]}
     there = {n: _there(v, types.get(n, ""), where) for n, v in own.items()}
     written = {n: there[n] for n in updates}
+    in_place = output["name"] in [o["name"] for o in signature["operands"]]
+    there[output["name"] if in_place else "out"] = out.array
     required = [o["name"] for o in signature["operands"] if not o.get("optional")]
     positional = [there.pop(name) for name in required]
-    call(*positional, **there, out=out.array)
+    call(*positional, **there)
     actual, whole = out.read()
     result = reference.compare(actual, expected, dtype)
     for name, wanted in updates.items():
         result = result.worst(reference.compare(where.get(written[name], types[name]), wanted, types[name]))
     if not whole:
         return Comparison(float("inf"), 0.0, False), "wrote outside its output"
-    if kernel == "copy" and actual.tobytes() != values["x"].tobytes():
-        return Comparison(result.error, 0.0, False), "not a copy bit for bit"
+    for name, bits in checks.exact(kernel, options, values, cell["dtype"]).items():
+        found = where.get(written[name], types[name]) if name in written else actual
+        if found.tobytes() != bits.tobytes():
+            return Comparison(result.error, 0.0, False), f"{name} is not right bit for bit"
     return result, "" if result.passed else "outside the tolerance"
 
 

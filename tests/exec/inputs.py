@@ -11,6 +11,7 @@ import numpy.typing as npt
 from wootz import checks
 from wootz.broadcast import broadcast
 from wootz.formats import Descriptor
+from wootz.staging import underlying
 
 Array = npt.NDArray[Any]
 Size = dict[str, int]
@@ -62,5 +63,16 @@ def names(kernel: Mapping[str, Any], given: Mapping[str, Any], size: Size) -> Si
     scalars = {name: int(v) for name, v in given.items() if isinstance(v, (int, float)) and v == int(v)}
     optional = [o["name"] for o in kernel["operands"] if o.get("optional")]
     if kernel.get("broadcasts"):
-        size = {**size, **broadcast({o["name"]: given[o["name"]].shape for o in kernel["operands"]})[1]}
+        strided = {n: (_strides(given[n]), underlying(given[n])[1]) for n in strided_names(kernel)}
+        shapes = {o["name"]: given[o["name"]].shape for o in kernel["operands"]}
+        size = {**size, **broadcast(shapes, strided)[1]}
     return {**scalars, **{f"has_{name}": int(given[name] is not None) for name in optional}, **size}
+
+
+def strided_names(kernel: Mapping[str, Any]) -> list[str]:
+    """Operands that need not be dense; entries have the memory that they lie in."""
+    return [o["name"] for o in kernel["operands"] if o.get("strided")]
+
+
+def _strides(array: Array) -> tuple[int, ...]:
+    return tuple(stride // array.itemsize for stride in array.strides)

@@ -31,6 +31,9 @@ kernels:
   where: {dtypes: [f32]}
   reduce: {dtypes: [f32], options: {op: [sum, any]}}
   add_rms_norm: {dtypes: [f32]}
+  gather: {dtypes: [f32]}
+  scatter: {dtypes: [f32]}
+  copy_strided: {dtypes: [f32]}
   quantize_activations: {dtypes: [f32], formats: [levels]}
 profiles:
   default: {}

@@ -206,6 +206,32 @@ def test_an_operand_that_is_written_to_is_not_forgotten(ops: Any) -> None:
     assert torch.equal(compiled(x, residual, weight), x + residual)
 
 
+def test_rows_put_into_an_array(ops: Any) -> None:
+    """The op gives back what it writes to; a compiled program sees the change."""
+
+    def step(x: torch.Tensor, indices: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y = y + 0
+        ops.scatter(x, indices, y)
+        return ops.gather(y, indices) + y.sum()
+
+    x, y, indices = torch.randn(3, 8), torch.zeros(5, 8), torch.tensor([4, -1, 2], dtype=torch.int32)
+    assert ops.scatter(x, indices, y) is y
+    assert torch.equal(y[[4, 2]], x[[0, 2]])
+    assert not y[[0, 1, 3]].any()
+    wanted = torch.stack([x[0], torch.zeros(8), x[2]]) + (x[0] + x[2]).sum()
+    torch._dynamo.reset()
+    for run in (step, torch.compile(step, fullgraph=True, backend="aot_eager")):
+        torch.testing.assert_close(run(x, indices, torch.zeros(5, 8)), wanted)
+
+
+def test_views_that_are_not_dense(ops: Any) -> None:
+    x = torch.randn(4, 6, 10)
+    for view in (x.transpose(0, 2), x[:, ::2, 1:], x[:1].expand(3, 6, 10), x[2, 3, 4]):
+        made = ops.copy_strided(view)
+        assert made.is_contiguous()
+        assert torch.equal(made, view)
+
+
 # ---- what is refused
 
 

@@ -49,6 +49,8 @@ def test_indices() -> None:
     for bad in (4, -1):
         with pytest.raises(ArgumentError, match=rf"indices\[1\]: wanted 0 to 3, .* got {bad}"):
             check_indices(ints(0, bad), 4)
+    with pytest.raises(ArgumentError, match=r"one of the 4 rows of x; got 9"):
+        check_indices(ints(9), 4, "rows of x")
 
 
 def test_other_arrays() -> None:

@@ -153,6 +153,13 @@ def _function(name: str) -> Build:
     return lambda b: (put(b, raw(name, "u32", b.thread())), None)[1]
 
 
+def _dot4(*types: str) -> Build:
+    def build(b: Builder) -> None:
+        put(b, raw("dot4_i8", "i32", *[b.const(1, kind) for kind in types]))
+
+    return build
+
+
 def _select(*types: str) -> Build:
     return lambda b: (put(b, raw("select", "f32", *(b.const(1, t) for t in types))), None)[1]
 
@@ -267,6 +274,8 @@ RULES: list[tuple[str, Build, str]] = [
     ("mixed types", _add("u32", "f32"), "add's operands have one type; found ['u32', 'f32']"),
     ("select arms", _select("bool", "f32", "u32"), "select's operands have one type; found ['f32', 'u32']"),
     ("select", _select("u32", "f32", "f32"), "select's condition is a bool; found u32"),
+    ("dot4 words", _dot4("i32", "i32", "i32"), "dot4_i8 takes ['u32']; found i32"),
+    ("dot4 sum", _dot4("u32", "u32", "u32"), "dot4_i8 adds to an i32; found u32"),
     ("result", lambda b: (put(b, raw("lt", "u32", b.thread(), b.thread())), None)[1],
      "lt gives bool; found u32"),
     ("same result", lambda b: (put(b, raw("add", "u64", *[b.thread()] * 2)), None)[1],

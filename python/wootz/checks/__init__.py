@@ -9,6 +9,8 @@ A file <kernel>.py has
                    e4m3: raw bits), quantised tensors; optional operands and scalars that the run gives, too
     expect(operands, dtype, options) -> Expected
     updated(operands, dtype, options) -> Expected by name, where the kernel writes to operands, too
+    bits(operands, dtype, options) -> arrays by name, of the output and of what is written to, that a kernel
+                   which moves bits gives to the bit, whatever NaN holds
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ArgumentError
 from ..formats import Descriptor
 from ..reference import Expected
 
-__all__ = ["Check", "Size", "check", "expect", "known"]
+__all__ = ["Check", "Size", "check", "exact", "expect", "known", "updates"]
 
 Size = dict[str, int]
 
@@ -74,3 +77,11 @@ def updates(
     """What a kernel leaves in the operands that it writes to."""
     updated = getattr(check(kernel), "updated", None)
     return updated(operands, dtype, options) if updated else {}
+
+
+def exact(
+    kernel: str, options: Mapping[str, str], operands: Mapping[str, Any], dtype: str
+) -> dict[str, NDArray[Any]]:
+    """What a kernel that moves bits writes, by name; of others nothing."""
+    bits = getattr(check(kernel), "bits", None)
+    return bits(operands, dtype, options) if bits else {}

@@ -37,12 +37,13 @@ class KernelOp:
         operands = {each.name: each for each in signature.operands}
         self._operands = [operands[name] for name in signature.order]
         arrays = [each for each in self._operands if each.kind == "array" and not each.optional]
-        self._first = arrays[0].name if arrays else None
+        self._first = arrays[0].name if arrays and not arrays[0].strided else None
         self._typed = next((each.name for each in arrays if not each.dtype), None)
         """The operand whose dtype is the cell's."""
         self._weights = next((each for each in self._operands if each.quantised and not each.format), None)
         """The operand whose format is the cell's."""
-        self._partial = any(each.dtype == "i32" for each in self._operands)
+        by_rows = any(each.dtype == "i32" for each in self._operands)
+        self._partial = by_rows and not signature.in_place
         """Rows are chosen by int32 arrays on the device, and the others not written."""
         self._positional = [name for each in self._operands for name in _names(each)]
         self._defaults = dict(self._find_defaults())
@@ -56,6 +57,7 @@ class KernelOp:
         named = list(self._declared_names())
         results = made_fields(self.signature.output.kind)
         made = "Tensor" if len(results) < 2 else f"({', '.join(['Tensor'] * len(results))})"
+        made = "()" if self.signature.in_place else made
         return f"({', '.join([*positional, *(['*', *named] if named else [])])}) -> {made}"
 
     def _declared_names(self) -> Iterator[str]:
@@ -110,6 +112,8 @@ class KernelOp:
         given = {name: value for name, value in operands.items() if value is not None}
         scalars = {name: values[name] for name in self.signature.scalars}
         made = self._dispatch.call(request, given, scalars, out)
+        if self.signature.in_place:
+            return None
         return self._results([made.fields[name] for name in self._made] if self._made else [made])
 
     def fake(self, *args: Any, **named: Any) -> Any:
@@ -129,6 +133,8 @@ class KernelOp:
         if not self.signature.plain or binding.derived:
             binding.check_derived()
         shape, output = binding.output_shape(), self.signature.output
+        if self.signature.in_place:
+            return None
         if not self._made:
             return like.new_empty(shape, dtype=torch_dtype(kernel.dtype_of(output.name)))
         assert format is not None, "tensors have a format"
@@ -214,7 +220,10 @@ class KernelOp:
         return [value]
 
     def _wrap(self, made: Any, given: Values, chosen: Values) -> Any:
-        """The tensor that a kernel's results are parts of; its other fields are the operands'."""
+        """The tensor that a kernel's results are parts of; its other fields are the operands'. Of a kernel in
+        place, the operand that it updates."""
+        if self.signature.in_place:
+            return given[self.signature.output.name]
         if not self._made:
             return made
         kind = self.signature.output.kind
