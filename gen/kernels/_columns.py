@@ -137,23 +137,21 @@ class Line:
         return self
 
     def _run(self, row: Ref, slot: Val, column: Val) -> None:
-        b, at, words = self.columns.b, self._at(slot), self._words
-        width = min(words, 4)
-        with b.when(column < self.columns.n) as inside:
-            for first in range(0, words, width):
-                vector = b.load_words(row, column + first * 4 // DTYPES[self.dtype], width)
-                for i in range(width):
-                    b.store(self.memory, at + (first + i), vector.word(i))
-        with b.otherwise(inside):
-            for i in range(words):
-                b.store(self.memory, at + i, 0)
+        b, at, width, size = self.columns.b, self._at(slot), min(self._words, 4), DTYPES[self.dtype]
+        inside = column < self.columns.n
+        column = b.minimum(
+            column, self.columns.n - self.columns.share.count
+        )  # no branch, and nothing outside
+        for first in range(0, self._words, width):
+            vector = b.load_words(row, column + first * 4 // size, width)
+            for i in range(width):
+                b.store(self.memory, at + (first + i), b.select(inside, vector.word(i), 0))
 
     def _numbers(self, row: Ref, slot: Val, column: Val) -> None:
-        b = self.columns.b
+        b, n = self.columns.b, self.columns.n
         for i in range(self.columns.share.count):
-            b.store(self.memory, slot + i, 0.0)
-            with b.when(column + i < self.columns.n):
-                b.store(self.memory, slot + i, load_scalar(b, row, column + i))
+            value = load_scalar(b, row, b.minimum(column + i, n - 1))
+            b.store(self.memory, slot + i, b.select(column + i < n, value, 0.0))
 
     @property
     def _words(self) -> int:

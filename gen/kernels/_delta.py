@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from ..dsl import Builder, Val
 from ..family import Family, Formula, Operand, Variant, Variants
@@ -25,6 +24,10 @@ from ._columns import Columns, Line, Share
 
 MOST = 256
 """Largest dk: a row of the state stays in registers."""
+
+
+TILE = 64
+"""Tokens whose gates a block works out at once."""
 
 
 def shares(target: Target, rows: int = 1) -> Iterator[Share]:
@@ -58,7 +61,7 @@ class Head:
 
     # ---- rows
     def row(self, r: Val) -> Val:
-        """The lanes' r-th row, kept inside the matrix: past the end they repeat the last, which is not stored."""
+        """The lanes' r-th row, kept inside the matrix: past the end the last is repeated, and not stored."""
         return self.b.minimum(self._row(r), self.dv - 1)
 
     def _row(self, r: Val) -> Val:
@@ -109,6 +112,13 @@ class Head:
         step = softplus(b, load_scalar(b, self.arrays["a"], at) + b.load(self.arrays["dt_bias"], self.head))
         return b.op("exp", b.op("neg", rate * step)), sigmoid(b, load_scalar(b, self.arrays["b"], at))
 
+    def gates_of_tile(self, start: Val, to: tuple[Ref, Ref]) -> None:
+        """(g, beta) of TILE tokens into group memory; past the end they leave the state as it is."""
+        b = self.b
+        with b.loop(b.thread(), TILE, b.function.threads) as i:
+            for ref, gate, other in zip(to, self.gates(b.minimum(start + i, self.t - 1)), (1.0, 0.0)):
+                b.store(ref, i, b.select(start + i < self.t, gate, other))
+
     def advance(self, state: Ref, k: Line, q: Line, gates: tuple[Val, Val], v: Val) -> Val:
         """The state after one token, and its y in every lane of the row."""
         b, columns, (g, beta) = self.b, self.columns, gates
@@ -141,8 +151,9 @@ def variant(
         body(Head(b, columns, arrays, t, h, hk, dv, b.block() // slabs, first))
 
     blocks: Formula = ["mul", ["mul", "s", "h"], ["ceildiv", "dv", share.slab]]
+    blocks = ["mul", blocks, ["min", "t", 1]] if tokens else blocks
     when = (*share.when("dk"), ["eq", ["mod", "h", "hk"], 0], ["lt", blocks, 2**31])
-    return Variant(share.suffix, share.threads, (blocks, 1, 1), partial(build), when, options)
+    return Variant(share.suffix, share.threads, (blocks, 1, 1), build, when, options)
 
 
 def family(variants: Variants, tokens: bool, state: str, options: dict[str, tuple[str, ...]]) -> Family:

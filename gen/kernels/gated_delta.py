@@ -1,8 +1,8 @@
 """gated_delta: the gated delta rule over t tokens (see `_delta`); q, k [s, t, hk, dk], v, y [s, t, h, dv],
 a, b [s, t, h], state [s, h, dv, dk] in f32, which is updated.
 
-form: "scan", a token after the other, is `gated_delta_step` to the bit; "chunk" takes CHUNK tokens at a time
-(see `_delta_chunk`), whose products need not wait for each other: for few heads on a GPU. No token changes
+form: "scan", a token after the other, is `gated_delta_step` to the bit; "chunk" takes 16 at a time (see
+`_delta_chunk`), whose products need not wait for each other: for few heads on a GPU. No token changes
 what comes before it.
 """
 
@@ -13,14 +13,10 @@ from collections.abc import Iterable
 from ..axes import Format
 from ..dsl import Val
 from ..family import Variant
-from ..ir import Ref
 from ..target import Target
 from ._columns import Line
-from ._delta import Head, family, shares, variant
+from ._delta import TILE, Head, family, shares, variant
 from ._delta_chunk import chunks
-
-TILE = 64
-"""Tokens whose gates a block works out at once."""
 
 
 class _Ahead:
@@ -50,11 +46,10 @@ def _scan(o: Head) -> None:
     k, q = _Ahead(o, "k"), _Ahead(o, "q")
     value = b.var("value", o.value(zero, zero), o.arrays["v"].dtype)
     with b.loop(0, o.t, TILE) as start:
-        end = b.minimum(o.t - start, TILE)
         b.barrier()
-        _gates(o, start, end, gates)
+        o.gates_of_tile(start, gates)
         b.barrier()
-        with b.loop(0, end) as i:
+        with b.loop(0, b.minimum(o.t - start, TILE)) as i:
             token = start + i
             following = b.minimum(token + 1, o.t - 1)
             keys, queries, v = k.take(token, following), q.take(token, following), value.get().cast("f32")
@@ -62,13 +57,6 @@ def _scan(o: Head) -> None:
             g, beta = (b.load(gate, i) for gate in gates)
             o.write(token, zero, o.advance(state, keys, queries, (g, beta), v))
     o.write_state(state, zero)
-
-
-def _gates(o: Head, start: Val, end: Val, to: tuple[Ref, Ref]) -> None:
-    b = o.b
-    with b.loop(b.thread(), end, b.function.threads) as i:
-        for ref, gate in zip(to, o.gates(start + i)):
-            b.store(ref, i, gate)
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:

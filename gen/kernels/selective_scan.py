@@ -1,8 +1,8 @@
 """selective_scan: the selective state space of Mamba (Gu, Dao 2023, arXiv 2312.00752) over t tokens:
     h = exp(delta A) h + delta x B;  y = C . h + D x, times silu(z) where z is given
 x, delta, z, y [s, t, c], A [c, n], B, C [s, t, n], state h [s, c, n], which is updated; A, D [c], dt_bias [c]
-and state in f32, as is all arithmetic, with one rounding of y. delta is taken as it is, dt_bias added where it
-is given, and softplus=1 takes softplus of that. NaN spreads as the formulas have it.
+and the state are f32, as all arithmetic is, with one rounding of y. dt_bias is added to delta where it is
+given, and softplus=1 takes softplus of that. NaN spreads as the formulas have it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _shares(target: Target) -> Iterator[Share]:
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
     for share in _shares(target):
-        blocks: Formula = ["mul", "s", ["ceildiv", "c", share.slab]]
+        blocks: Formula = ["mul", ["mul", "s", ["min", "t", 1]], ["ceildiv", "c", share.slab]]
         when = (*share.when("n"), ["lt", blocks, 2**31])
         build = partial(_build, share, dtype)
         yield Variant(share.suffix, share.threads, (blocks, 1, 1), build, when, options)
