@@ -1,9 +1,9 @@
 """gated_delta_step: one token of the gated delta rule (see `_delta`); q, k [s, hk, dk], v, y [s, h, dv], a, b
 [s, h], state [s, h, dv, dk], which is updated.
 
-state: "f32", or "same", the type of the others: half the memory to move, and the state is rounded once a
-token, each number by up to 2^-11 (f16) or 2^-8 (bf16) of it; what g keeps of those errors adds up. y is of the
-state before it is rounded.
+state: "f32", or "same", the type of the others: half the memory to move, and each number of the state
+is rounded once a token, by up to 2^-11 (f16) or 2^-8 (bf16) of it; what g keeps of those errors adds up. y is
+of the state before it is rounded.
 """
 
 from __future__ import annotations
