@@ -85,9 +85,9 @@ class _Chunks:
         """One row of the state through the chunk."""
         b = self.b
         d, y, whole = b.local("d", "f32", CHUNK), b.local("y_sums", "f32", CHUNK), b.var("whole", 1.0)
-        with b.loop(0, CHUNK, unroll=self.fixed) as i:
-            b.store(d, i, 0.0)
-            b.store(y, i, 0.0)
+        with b.loop(0, CHUNK, unroll=self.fixed) as at:
+            b.store(d, at, 0.0)
+            b.store(y, at, 0.0)
         with b.loop(0, CHUNK, BATCH) as first:
             sums = self._sums(start, first, lambda line: self._by_state(line, r))
             for i, (sk, sq) in enumerate(zip(sums[::2], sums[1::2])):
@@ -97,10 +97,10 @@ class _Chunks:
                 put(self.b, y, first, i, whole.get() * sq)
         for j in range(CHUNK):  # the triangular system, a column after the other
             dj = b.load(d, j)
-            with b.loop(j + 1, CHUNK, unroll=self.fixed) as i:
-                b.store(d, i, b.load(d, i) - b.load(self.lower, i + j * CHUNK) * dj)
-            with b.loop(j, CHUNK, unroll=self.fixed) as i:
-                b.store(y, i, b.mad(b.load(self.causal, i + j * CHUNK), dj, b.load(y, i)))
+            with b.loop(j + 1, CHUNK, unroll=self.fixed) as at:
+                b.store(d, at, b.load(d, at) - b.load(self.lower, at + j * CHUNK) * dj)
+            with b.loop(j, CHUNK, unroll=self.fixed) as at:
+                b.store(y, at, b.mad(b.load(self.causal, at + j * CHUNK), dj, b.load(y, at)))
         self._finish(start, r, (d, y), whole.get())
 
     def _sums(self, start: Val, first: Val, product: Callable[[Line], Val]) -> tuple[Val, ...]:
