@@ -1,5 +1,5 @@
-"""Kernels with a state that changes token by token on a CUDA device: beside loops in torch's float64, by parts,
-and captured into graphs that update the state at every replay."""
+"""Kernels with a state that changes token by token on a CUDA device: beside loops in torch's float64, and
+captured into graphs that update the state at every replay."""
 
 from __future__ import annotations
 
