@@ -65,18 +65,18 @@ class Operands:
     k: Val
 
 
-def tiles(target: Target, walk: Steps, most_rows: int, staged: bool) -> Iterable[Tile]:
-    """The variants of a kernel, fewest rows of activations first. staged: even for a lone thread."""
+def tiles(target: Target, walk: Steps, most_rows: int, beside: int) -> Iterable[Tile]:
+    """The variants of a kernel, fewest rows of activations first. beside: see `Gemv`."""
     if target.simd == 1:
         for m in sorted({1, most_rows}):
-            waves = max(1, ALONE[0] // (4 * m * walk.chunk)) if staged else 0
+            waves = max(1, ALONE[0] // (4 * m * walk.chunk)) if beside else 0
             yield Tile(m, 1, 1, walk.vector, waves)
         return
     for m, most in TILES.items():
         if m > most_rows:
             return
         wave = 4 * m * walk.chunk * target.simd
-        waves = max(1, STAGE // wave) if wave <= target.shared_bytes else 0
+        waves = max(1, STAGE // wave) if wave + beside <= target.shared_bytes else 0
         rows = max(1, min(most, WORDS // walk.chunk_words))
         small = m <= 2 and rows * walk.chunk_words <= WORDS
         yield Tile(m, rows, GROUPS, 1, waves, (2 if small else 1) if waves else 0)
@@ -86,19 +86,20 @@ def tiles(target: Target, walk: Steps, most_rows: int, staged: bool) -> Iterable
 class Gemv:
     """What a kernel is made of. weights: the format of w, be it that of plain numbers; operands(b, walk):
     declares the arguments. rows: of weights; times: products of a row of activations each, which are blocks
-    along y, in place of one of up to 8 rows; staged: activations cost much to read again."""
+    along y, in place of one of up to 8 rows; beside: bytes of group memory that activations need beside their
+    tile: they cost much to read again, so that a lone thread stages them, too."""
 
     weights: Format
     target: Target
     operands: Callable[[Builder, Steps], Operands]
     rows: Formula = "n"
     times: Formula = ""
-    staged: bool = False
+    beside: int = 0
 
     def variants(self, options: dict[str, str]) -> Iterable[Variant]:
         """Every variant, fewest rows of activations first."""
         simd, walk = self.target.simd, steps(self.weights)
-        for tile in tiles(self.target, walk, 1 if self.times else MOST_ROWS, self.staged):
+        for tile in tiles(self.target, walk, 1 if self.times else MOST_ROWS, self.beside):
             threads = threads_of(simd, simd * tile.groups)
             when = (COLUMNS,) if self.times else (["le", "m", tile.m], COLUMNS)
             yield Variant(f"m{tile.m}", threads, self._grid(tile), self._kernel(tile, walk), when, options)

@@ -20,7 +20,7 @@ from ..packed import Packed, Steps, require
 from ..target import Target
 from ..vectors import load_ragged
 from ._activations import Plain
-from ._gemv import MOST_ROWS, Gemv, Operands
+from ._gemv import GROUPS, MOST_ROWS, Gemv, Operands
 from .rms_norm import EPS
 
 COUNT = 8
@@ -81,7 +81,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         w.declare_pitches(k)
         return Operands(w, Normed(b, x, m, k, weight, eps), y, m, n, k)
 
-    yield from Gemv(fmt, target, operands, staged=True).variants(options)
+    yield from Gemv(fmt, target, operands, beside=4 * (MOST_ROWS + GROUPS)).variants(options)
 
 
 FAMILY = Family(

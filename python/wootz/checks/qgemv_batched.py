@@ -37,7 +37,7 @@ def _size(m: int, n0: int, n1: int, n2: int, k: int) -> dict[str, int]:
 
 def shapes(format: Descriptor | None) -> list[dict[str, int]]:
     format = needed(format, "qgemv_batched")
-    ms, seconds, thirds = [0, 1, 2, 3, 4, 8, 1], [1, 3, 2, 7, 1, 5, 2], [1, 0, 2, 1, 3, 0, 1]
+    ms, seconds, thirds = [1, 1, 2, 3, 4, 8, 1], [1, 3, 2, 7, 1, 5, 2], [1, 0, 2, 1, 3, 0, 1]
     sizes = zip(ms, seconds, thirds, columns(format), strict=True)
     return [_size(m, 5, n1, n2, k) for m, n1, n2, k in sizes] + [_size(*large) for large in LARGE]
 
