@@ -333,6 +333,14 @@ class Builder:
         self.effect("offset", (index.value,), ref=moved)
         return moved
 
+    def choose(self, condition: Val, then: Ref, orelse: Ref) -> Ref:
+        """One of two buffers of a type that are only read: a named pointer in the text."""
+        count = self._names.get("chosen", 0)
+        self._names["chosen"] = count + 1
+        ref = Ref(f"chosen{count}", then.dtype, then.space, alone=then.alone and orelse.alone)
+        self.effect("choose", (condition.value,), ref, reads=(then, orelse))
+        return ref
+
     # -- collectives ----------------------------------------------------------------------------------------
     def barrier(self) -> None:
         self.effect("barrier", ())

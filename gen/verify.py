@@ -124,6 +124,7 @@ def _types(state: _State, value: Value) -> None:
         "set",
         "declare",
         "offset",
+        "choose",
         "atomic_add",
     )
     typed = value.args[_OTHER_TYPE.get(value.op, slice(None))]
@@ -225,6 +226,18 @@ def _check_offset(state: _State, value: Value) -> None:
         raise state.fail("offset moves a declared buffer", "none" if ref is None else ref.name)
     if value.args[0].dtype not in INDEX:
         raise state.fail("an offset is u32 or u64", value.args[0].dtype)
+    state.known.add(ref)
+
+
+def _check_choose(state: _State, value: Value) -> None:
+    ref = value.ref
+    if ref is None or any(each not in state.known or each.space != "global" for each in value.reads):
+        raise state.fail("choose is between declared buffers", ", ".join(r.name for r in value.reads))
+    if any(each.writable or each.dtype != ref.dtype for each in (ref, *value.reads)):
+        kinds = [f"{r.dtype}{' (writable)' if r.writable else ''}" for r in (ref, *value.reads)]
+        raise state.fail("choose is between read-only buffers of one type", str(kinds))
+    if value.args[0].dtype != "bool":
+        raise state.fail("choose takes a bool", value.args[0].dtype)
     state.known.add(ref)
 
 
@@ -334,6 +347,7 @@ CHECKS: dict[str, Callable[[_State, Value], None]] = {
     "set": _check_var,
     "declare": _check_declare,
     "offset": _check_offset,
+    "choose": _check_choose,
     "cast": _check_cast,
     "bitcast": _check_cast,
     "lane_xor": _check_mask,

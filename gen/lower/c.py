@@ -155,6 +155,7 @@ def statements(
         "set": lambda value, args: f"{value.ref.name if value.ref else ''} = {args[0]};",
         "store": lambda value, args: f"{indexed(value.ref, args[0]) if value.ref else ''} = {args[1]};",
         "offset": lambda value, args: _offset(value, args, pointer),
+        "choose": lambda value, args: _choose(value, args, pointer),
     }
 
 
@@ -163,6 +164,13 @@ def _offset(value: Value, args: list[str], pointer: Callable[[Ref], str]) -> str
     if ref is None or ref.base is None:
         raise KeyError("offset moves no buffer")
     return f"{pointer(ref)} {ref.name} = {ref.base.name} + {args[0]};"
+
+
+def _choose(value: Value, args: list[str], pointer: Callable[[Ref], str]) -> str:
+    if value.ref is None:
+        raise KeyError("choose names no buffer")
+    then, orelse = (each.name for each in value.reads)
+    return f"{pointer(value.ref)} {value.ref.name} = {args[0]} ? {then} : {orelse};"
 
 
 def tables(functions: Sequence[Function], kind: str, literal: Callable[[str, float], str]) -> str:

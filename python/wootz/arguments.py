@@ -306,7 +306,9 @@ class Reader:
         binding = Binding(signature, dict(extents), dict.fromkeys(extents, asker))
         binding.check_derived()
         formats = {
-            each.name: sizes.get(each.name) or self._request.format for each in given if each.quantised
+            each.name: (each.name in own and sizes.get(each.name)) or self._request.format
+            for each in given
+            if each.quantised
         }
         names = self.array_names()
         self._check_handed_on(

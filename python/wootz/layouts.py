@@ -71,8 +71,9 @@ def check_element(name: str, format: Any, element: str) -> None:
 
 
 def _natural(format: Descriptor, shape: tuple[int, ...]) -> Fields:
-    n, k = shape
-    return tuple((each.name, each.dtype, format.field_shape(each, (n, k))) for each in format.layout.fields)
+    *bank, n, k = shape
+    fields = format.layout.fields
+    return tuple((each.name, each.dtype, (*bank, *format.field_shape(each, (n, k)))) for each in fields)
 
 
 def _packed(format: Descriptor, shape: tuple[int, ...]) -> Fields:

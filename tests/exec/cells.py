@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import Array, Size, arguments, completed, names, sizes, strided_names
+from inputs import Array, Size, absent, arguments, completed, names, sizes, strided_names
 from lanes import ORDERS, CompileError, Entry, ExecutionError, Program, evaluate, poisoned
 from wootz import checks, reference, verify
 from wootz.formats import Descriptor
@@ -283,6 +283,7 @@ class Cell:
         blanks = self.blanks(entry, given, expected)
         updates = checks.updates(self.kernel["key"], options, drawn, self.dtype)
         values = arguments(given, known, *blanks.items(), *((name, given[name]) for name in updates))
+        values |= absent(entry.args, given)
         results = []
         for order in orders:
             found = program.run(entry, values, order, LAUNCH_SECONDS)

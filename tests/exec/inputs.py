@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,12 @@ def arguments(given: Mapping[str, Any], size: Size, *out: tuple[str, Array]) -> 
         else:
             values[name, "scalar"] = value
     return values
+
+
+def absent(args: Iterable[Any], given: Mapping[str, Any]) -> dict[tuple[str, str], None]:
+    """The fields of tensors that a call leaves out, which `given` has as None. args: an entry's."""
+    fields = [(a.name, a.role) for a in args if a.role == "in" and "." in a.name]
+    return {(name, role): None for name, role in fields if given[name.partition(".")[0]] is None}
 
 
 def completed(kernel: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,8 +28,8 @@ class KernelOp:
     """A kernel of a library as the op NAMESPACE::KERNEL.
 
     The schema follows the signature: an array is a Tensor; a quantised tensor w is its fields, `Tensor[] w`,
-    `str w_format` (NAME, or NAME@DIGEST) and `SymInt[] w_shape`; scalars and options go by name. Calling it
-    is the function of Ops.
+    `str w_format` (NAME, or NAME@DIGEST) and `SymInt[] w_shape`, all None of one that is left out; scalars
+    and options go by name. Calling it is the function of Ops.
     """
 
     def __init__(self, dispatch: Dispatch, signature: Signature, namespace: str) -> None:
@@ -87,7 +87,7 @@ class KernelOp:
     def _find_defaults(self) -> Iterator[tuple[str, Any]]:
         for each in self._operands:
             if each.optional:
-                yield each.name, None
+                yield from ((name, None) for name in _names(each))
         for option in self.signature.options:
             if SAME in self._dispatch.choices(self.signature.name, option):
                 yield option, SAME
@@ -173,7 +173,7 @@ class KernelOp:
         found: dict[str, Any] = {}
         for each in self._operands:
             value = values[each.name]
-            if each.quantised:
+            if each.quantised and value is not None:
                 format = self._format(each, values)
                 value = assemble(each.name, each.kind, format, values[f"{each.name}_shape"], value)
             found[each.name] = value
@@ -212,6 +212,8 @@ class KernelOp:
         return self._wrap(op(*flat, **chosen, **scalars), given, chosen)
 
     def _flatten(self, operand: Operand, value: Any) -> list[Any]:
+        if operand.quantised and value is None and operand.optional:
+            return [None, None, None]
         if operand.quantised:
             check_layout(operand.name, operand.kind, value, "FORMAT", self.signature.name)
             return list(flatten(operand.name, value)[:3])
@@ -248,7 +250,8 @@ def _names(operand: Operand) -> list[str]:
 def _declared(operand: Operand) -> list[str]:
     name = operand.name
     if operand.quantised:
-        return [f"Tensor[] {name}", f"str {name}_format", f"SymInt[] {name}_shape"]
+        fields = (f"Tensor[]{{}} {name}", f"str{{}} {name}_format", f"SymInt[]{{}} {name}_shape")
+        return [each.format("?") + "=None" if operand.optional else each.format("") for each in fields]
     kind = "Tensor(a!)" if operand.updated else "Tensor"
     return [f"{kind}? {name}=None" if operand.optional else f"{kind} {name}"]
 
