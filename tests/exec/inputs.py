@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from lanes import evaluate
 from wootz import checks
 from wootz.broadcast import broadcast
 from wootz.formats import Descriptor
+
+
 
 Array = npt.NDArray[Any]
 Size = dict[str, int]
@@ -63,4 +66,5 @@ def names(kernel: Mapping[str, Any], given: Mapping[str, Any], size: Size) -> Si
     optional = [o["name"] for o in kernel["operands"] if o.get("optional")]
     if kernel.get("broadcasts"):
         size = {**size, **broadcast({o["name"]: given[o["name"]].shape for o in kernel["operands"]})[1]}
-    return {**scalars, **{f"has_{name}": int(given[name] is not None) for name in optional}, **size}
+    known = {**scalars, **{f"has_{name}": int(given[name] is not None) for name in optional}, **size}
+    return {**known, **{name: evaluate(each, known) for name, each in kernel.get("extents", {}).items()}}
