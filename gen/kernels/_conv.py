@@ -117,13 +117,15 @@ def declare(b: Builder, taps_role: str) -> Problem:
 # ------------------------------------------------------------ blocks
 @dataclass(frozen=True)
 class Tile:
-    """rows: output channels of a block; each: positions of a thread."""
+    """rows: output channels of a block; each: positions of a thread; resident: blocks that a multiprocessor
+    should hold at once, 0 where that is left to the compiler."""
 
     suffix: str
     threads: int
     rows: int
     each: int
     when: tuple[Formula, ...] = ()
+    resident: int = 0
 
     @property
     def pitch(self) -> int:
@@ -141,12 +143,12 @@ SMALL: Formula = ["le", "positions", 1024]
 
 def tiles(target: Target, depthwise: bool) -> Iterator[Tile]:
     """The first whose conditions hold is taken."""
-    threads = 128 if target.simd > 1 else 1
+    threads, each = (128, 4) if target.simd > 1 else (1, 64)
     if depthwise:
-        yield Tile("depthwise", threads, 1, 4 if threads > 1 else 16, (DEPTHWISE,))
+        yield Tile("depthwise", threads, 1, each, (DEPTHWISE,))
     if threads > 1:
-        yield Tile("small", 64, 16, 1, (SMALL,))
-    yield Tile("", threads, 16, 4 if threads > 1 else 16)
+        yield Tile("small", 64, 16, 1, (SMALL,), 8)
+    yield Tile("", threads, 16, each)
 
 
 class Weights(Protocol):
@@ -173,8 +175,9 @@ class Dense:
         b = self.b
         with b.loop(b.thread(), tile.rows * DEPTH, tile.threads) as item:
             r, t = item // DEPTH, item % DEPTH
-            line = b.at(self.ref, row(r).cast("u64") * field.cast("u64"))
-            b.store(into, t * tile.pitch + r, load_scalar(b, line, b.minimum(first + t, field - 1)))
+            with b.when(first + t < field):
+                line = b.at(self.ref, row(r).cast("u64") * field.cast("u64"))
+                b.store(into, t * tile.pitch + r, load_scalar(b, line, first + t))
 
 
 class Quantised:
@@ -215,6 +218,11 @@ class Work:
     y: Ref
     has_bias: Val
 
+    @property
+    def unroll(self) -> bool:
+        """Where sums and positions stand in registers; a lone thread's compiler makes vectors of the loops."""
+        return self.b.simd > 1
+
     @cached_property
     def place(self) -> tuple[Val, Val, Val, Val]:
         """(sample, group, first row of the group, first position) of this block."""
@@ -242,7 +250,7 @@ class Work:
         staged = b.shared("weights", "f32", weights.depth * tile.pitch)
         table = b.shared("table", "u32", weights.depth * QUAD)
         sums = b.local("sums", "f32", tile.rows * tile.each)
-        with b.loop(0, tile.rows * tile.each, unroll=True) as i:
+        with b.loop(0, tile.rows * tile.each, unroll=self.unroll) as i:
             b.store(sums, i, 0.0)
         starts, bases = self._starts()
 
@@ -254,10 +262,10 @@ class Work:
             for part in range(weights.parts):
                 start = first + part * weights.depth
                 weights.fill(field, row, first, part, staged, tile)
-                self._fill_table(start, table, weights.depth)
+                count = b.minimum(b.select(start < field, field - start, 0), weights.depth)
+                self._fill_table(start, count, table)
                 b.barrier()
-                left = b.select(start < field, field - start, 0)
-                with b.loop(0, b.minimum(left, weights.depth)) as t:
+                with b.loop(0, count) as t:
                     self._multiply(x, t, staged, table, starts, bases, sums)
                 b.barrier()
         self._store(sums, group * per_group, row0, per_group, sample)
@@ -268,7 +276,7 @@ class Work:
         b, tile, p = self.b, self.tile, self.p
         starts = [b.local(f"start_{axis}", "u32", tile.each) for axis in AXES]
         bases = b.local("base", "u32", tile.each)
-        with b.loop(0, tile.each, unroll=True) as j:
+        with b.loop(0, tile.each, unroll=self.unroll) as j:
             at = b.minimum(self.position(j), p.positions - 1)
             places = [at // p.out[2] // p.out[1], at // p.out[2] % p.out[1], at % p.out[2]]
             found = [place * s - pad for place, s, pad in zip(places, p.stride, p.padding)]
@@ -277,11 +285,11 @@ class Work:
             b.store(bases, j, (found[0] * p.size[1] + found[1]) * p.size[2] + found[2])
         return starts, bases
 
-    def _fill_table(self, first: Val, table: Ref, depth: int) -> None:
-        """Four words for each number of the field from `first`: how far it lies from the field's start along
-        the axes, and in the group."""
+    def _fill_table(self, first: Val, count: Val, table: Ref) -> None:
+        """Four words for each of `count` numbers of the field from `first`: how far it lies from the field's
+        start along the axes, and in the group."""
         b, p = self.b, self.p
-        with b.loop(b.thread(), depth, self.tile.threads) as t:
+        with b.loop(b.thread(), count, self.tile.threads) as t:
             k = first + t
             across, rest = k % p.kernel[2], k // p.kernel[2]
             down, rest = rest % p.kernel[1], rest // p.kernel[1]
@@ -297,29 +305,29 @@ class Work:
         b, tile, p = self.b, self.tile, self.p
         numbers = b.local("numbers", "f32", tile.each)
         entry = b.load_words(table, t * QUAD, QUAD)
-        with b.loop(0, tile.each, unroll=True) as j:
+        with b.loop(0, tile.each, unroll=self.unroll) as j:
             b.store(numbers, j, 0.0)
             inside = [b.load(ref, j) + entry.word(i) < p.size[i] for i, ref in enumerate(starts)]
             with b.when(inside[0] & inside[1] & inside[2]):
                 b.store(numbers, j, load_scalar(b, x, b.load(bases, j) + entry.word(3)))
         count = min(QUAD, tile.rows)
-        with b.loop(0, tile.rows // count, unroll=True) as quad:
+        with b.loop(0, tile.rows // count, unroll=self.unroll) as quad:
             at = t * tile.pitch + quad * count
             some = load_vector(b, staged, at, "f32", count) if count > 1 else [b.load(staged, at)]
             for i, weight in enumerate(some):
                 first = (quad * count + i) * tile.each
-                with b.loop(0, tile.each, unroll=True) as j:
+                with b.loop(0, tile.each, unroll=self.unroll) as j:
                     b.store(sums, first + j, b.mad(weight, b.load(numbers, j), b.load(sums, first + j)))
 
     def _store(self, sums: Ref, group_row: Val, row0: Val, per_group: Val, sample: Val) -> None:
         b, tile, p, dtype = self.b, self.tile, self.p, self.y.dtype
         y = b.at(self.y, sample.cast("u64") * p.o.cast("u64") * p.positions.cast("u64"))
-        with b.loop(0, tile.rows, unroll=True) as r, b.when(row0 + r < per_group):
+        with b.loop(0, tile.rows, unroll=self.unroll) as r, b.when(row0 + r < per_group):
             row = group_row + row0 + r
             shift = b.var("shift", 0.0)
             with b.when(self.has_bias.ne(0)):
                 shift.set(load_scalar(b, self.bias, row))
-            with b.loop(0, tile.each, unroll=True) as j:
+            with b.loop(0, tile.each, unroll=self.unroll) as j:
                 at = self.position(j)
                 with b.when(at < p.positions):
                     line, column, pitch = (at, row, p.o) if p.patches else (row, at, p.positions)
@@ -340,6 +348,7 @@ def variants_of(
         when = (*even, ["lt", grid, 2**31], *tile.when)
 
         def build(b: Builder, tile: Tile = tile) -> None:
+            b.function.min_blocks = tile.resident
             operands(b, tile).run()
 
         yield Variant(tile.suffix, tile.threads, (grid, 1, 1), build, when, options)

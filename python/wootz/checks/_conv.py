@@ -143,5 +143,5 @@ def convolve(
         steps = [slice(t * r, t * r + (n - 1) * s + 1, s) for t, r, n, s in zip(tap, dilation, out, stride)]
         part = padded[(slice(None), slice(None), *steps)]
         factors = w[(slice(None), slice(None), *tap)].reshape(groups, len(w) // groups, -1)
-        total += factors @ part.reshape(len(x), groups, -1, int(np.prod(out)))
+        total += factors @ part.reshape(len(x), groups, w.shape[1], int(np.prod(out)))
     return total.reshape(len(x), len(w), *out)
