@@ -197,10 +197,10 @@ class Family:
     whether the output may be the very memory of an operand, or of which ones: what a thread overwrites, only
     it reads, and before. flat: operands of any one shape are taken as n elements in a row. broadcasts: their
     shapes may differ as NumPy's may; entries take what `kernels/_broadcast.py` says. extents: numbers that
-    follow from those of operands and scalars, by name; shapes, conditions and entries may name them, and
-    limits bound them (and scalars) too. omissible: names of axes that arrays may lack, the first of them
-    first, all arrays as many of them: their extent is 1, and the output lacks them too. options: the values that
-    each of its options may have. needs: features that a target must have.
+    follow from extents of operands and from scalars, by name: the output's shape, conditions and entries may
+    name them; limits bound them, and scalars, too. omissible: names of axes that arrays may lack, the first
+    of them first, as many in every array: their extent is 1, and the output lacks them, too. options: the
+    values that each of its options may have. needs: features that a target must have.
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
     by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
     (absent: f16, bf16 and f32 are accepted).

@@ -20,7 +20,7 @@ from ..ir import Ref
 from ..packed import Packed, steps
 from ..target import Target
 from ..vectors import load_scalar, load_vector
-from .qmm import Stage, stage_of
+from .qmm import stage_of
 
 AXES = ("d", "h", "w")
 QUAD = 4
@@ -64,7 +64,7 @@ SCALARS = (
 MOST = 2**31 - 1
 LIMITS = {
     "b": (0, MOST),
-    **{name: (1, MOST) for name in ("c", "o", *AXES, "field", "positions", "groups")},
+    **dict.fromkeys(("c", "o", *AXES, "field", "positions", "groups"), (1, MOST)),
     **{f"{name}_{axis}": (1, MOST) for name in ("kernel", "stride", "dilation", "out") for axis in AXES},
     **{f"padding_{axis}": (0, 2**30) for axis in AXES},
     "group": (1, 2**32 - 1),
@@ -154,10 +154,13 @@ def tiles(target: Target, depthwise: bool) -> Iterator[Tile]:
 class Weights(Protocol):
     """The matrix [o, field]. depth: numbers of a row that are staged at once; parts: stages of a round."""
 
-    depth: int
-    parts: int
-
-    def fill(self, field: Val, row: Callable[[Val], Val], first: Val, part: int, into: Ref, tile: Tile) -> None:
+    @property
+    def depth(self) -> int: ...
+    @property
+    def parts(self) -> int: ...
+    def fill(
+        self, field: Val, row: Callable[[Val], Val], first: Val, part: int, into: Ref, tile: Tile
+    ) -> None:
         """into[t * pitch + r] = the weight at (row(r), first + t), or anything past the field's end. first:
         of the round."""
 
@@ -171,7 +174,9 @@ class Dense:
     depth: int = DEPTH
     parts: int = 1
 
-    def fill(self, field: Val, row: Callable[[Val], Val], first: Val, part: int, into: Ref, tile: Tile) -> None:
+    def fill(
+        self, field: Val, row: Callable[[Val], Val], first: Val, part: int, into: Ref, tile: Tile
+    ) -> None:
         b = self.b
         with b.loop(b.thread(), tile.rows * DEPTH, tile.threads) as item:
             r, t = item // DEPTH, item % DEPTH
@@ -188,7 +193,9 @@ class Quantised:
         self.w = Packed(b, fmt, target, self.stage.walk)
         self.depth, self.parts = self.stage.depth, self.stage.pieces
 
-    def fill(self, field: Val, row: Callable[[Val], Val], first: Val, part: int, into: Ref, tile: Tile) -> None:
+    def fill(
+        self, field: Val, row: Callable[[Val], Val], first: Val, part: int, into: Ref, tile: Tile
+    ) -> None:
         """Decodes a chunk, or its part, an item; chunks past the end repeat the last."""
         b, w, stage, walk = self.b, self.w, self.stage, self.stage.walk
         words = b.local("words", "u32", walk.chunk_words)
@@ -220,7 +227,7 @@ class Work:
 
     @property
     def unroll(self) -> bool:
-        """Where sums and positions stand in registers; a lone thread's compiler makes vectors of the loops."""
+        """Where registers hold sums and positions; a lone thread's compiler makes vectors of the loops."""
         return self.b.simd > 1
 
     @cached_property

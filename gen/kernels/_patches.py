@@ -11,7 +11,7 @@ POSITIONS = product(["div", "h", "kernel_h"], ["div", "w", "kernel_w"])
 EXTENTS: dict[str, Formula] = {"positions": POSITIONS, "field": FIELD, "group": product("c", "h", "w")}
 LIMITS = {
     "b": (0, MOST),
-    **{name: (1, MOST) for name in ("c", "h", "w", "o", "kernel_h", "kernel_w", "field", "positions")},
+    **dict.fromkeys(("c", "h", "w", "o", "kernel_h", "kernel_w", "field", "positions"), (1, MOST)),
     "group": (1, 2**32 - 1),
 }
 X = Operand("x", "array", ("b", "c", "h", "w"))

@@ -1,9 +1,9 @@
-"""conv: y = the convolution of x[b, c, (d, (h,)) w] with weight[o, c / groups, (kernel_d, (kernel_h,)) kernel_w],
-plus bias[o]; as torch.nn.functional.conv1d, conv2d and conv3d.
+"""conv: y[b, o, ...] = the convolution of x[b, c, d, h, w] with weight[o, c / groups, kernel_d, kernel_h,
+kernel_w], plus bias[o]; without d, or d and h, in all arrays: conv3d, conv2d, conv1d of torch.nn.functional.
 
-Axes d and h may be left out of all arrays. Along each axis: stride, padding (of zeros, on both sides) and
-dilation, as stride_h. groups of channels; as many groups as output channels are depthwise. Padding is numbers
-like others: an infinite or NaN weight there gives NaN.
+Along each axis: stride, padding (zeros, on both sides) and dilation, as stride_h. As many groups of channels
+as output channels is a depthwise convolution. Padding is numbers like others: an infinite or NaN weight times
+it is NaN.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""patch_embed: y[b, t, o] = the products of the patches of x[b, c, h, w] with weight[o, c, kernel_h, kernel_w],
-plus bias[o]: patches of the weight's size side by side, row by row, t of them. conv with a stride as long as
+"""patch_embed: y[b, position, o] = the products of the patches of x[b, c, h, w] with weight[o, c, kernel_h,
+kernel_w], plus bias[o]: patches of the weight's size side by side, row by row. conv with a stride as long as
 the kernel, its output as tokens.
 
 h and w have to be multiples of the patch's.

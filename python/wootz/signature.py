@@ -145,6 +145,9 @@ class Signature:
         extents = {name: _derived(each, known) for name, each in (record.get("extents") or {}).items()}
         operands = tuple(_operand(row, names, known) for row in rows)
         output = _operand(record["output"], names | frozenset(extents), known)
+        unknown = {axis for axis in output.shape if isinstance(axis, str)} - names - set(extents)
+        if unknown and not record.get("broadcasts"):
+            raise ValueError(f"an output with axes {sorted(unknown)}, which nothing gives")
         taken = {*names, *(each.name for each in operands), *RESERVED}
         if taken & set(scalars):
             raise ValueError(f"scalars called {sorted(taken & set(scalars))}")

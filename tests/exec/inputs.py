@@ -13,8 +13,6 @@ from wootz import checks
 from wootz.broadcast import broadcast
 from wootz.formats import Descriptor
 
-
-
 Array = npt.NDArray[Any]
 Size = dict[str, int]
 

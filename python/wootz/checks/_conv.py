@@ -1,5 +1,5 @@
-"""Convolutions: sizes, data, and the float64 value of y[b, o, ...] = sum of weight * x over a receptive field,
-x being zero outside, plus bias (the definition of torch.nn.functional.conv3d).
+"""Convolutions: sizes, data, and the float64 value of y[b, o, ...] = sum of weight * x over a receptive
+field, x being zero outside, plus bias (the definition of torch.nn.functional.conv3d).
 
 M = sum |w||x| + |bias|, c = 4 + levels + sqrt(K) with K numbers of a field: as qgemv. An infinity or NaN in a
 field is in its sum; zeros of the padding times an infinite weight are NaN.
@@ -130,7 +130,12 @@ def roundings(field: int, levels: int) -> float:
 
 
 def convolve(
-    x: Double, w: Double, groups: int, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
+    x: Double,
+    w: Double,
+    groups: int,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
 ) -> Double:
     """x[b, c, d, h, w] and w[o, c / groups, ...], tap by tap."""
     out = [
