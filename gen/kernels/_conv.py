@@ -107,11 +107,13 @@ def declare(b: Builder, taps_role: str) -> Problem:
     "scalar" where the call says them."""
     c, o = b.scalar("c"), b.scalar("o")
     groups = b.scalar("groups", role="scalar")
-    by_axis = [[b.scalar(axis) for axis in AXES], [b.scalar(taps(axis), role=taps_role) for axis in AXES]]
-    by_axis.append([b.scalar(f"out_{axis}") for axis in AXES])
-    for name in ("stride", "padding", "dilation"):
-        by_axis.append([b.scalar(f"{name}_{axis}", role="scalar") for axis in AXES])
-    return Problem(c, o, groups, *by_axis)
+    size, kernel = [b.scalar(axis) for axis in AXES], [b.scalar(taps(axis), role=taps_role) for axis in AXES]
+    out = [b.scalar(f"out_{axis}") for axis in AXES]
+    stride, padding, dilation = (
+        [b.scalar(f"{name}_{axis}", role="scalar") for axis in AXES]
+        for name in ("stride", "padding", "dilation")
+    )
+    return Problem(c, o, groups, size, kernel, out, stride, padding, dilation)
 
 
 # ------------------------------------------------------------ blocks

@@ -143,10 +143,11 @@ def convolve(
         for n, p, r, k, s in zip(x.shape[2:], padding, dilation, w.shape[2:], stride)
     ]
     padded = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
+    every: tuple[Any, ...] = (slice(None), slice(None))
     total = np.zeros((len(x), groups, len(w) // groups, int(np.prod(out))))
     for tap in product(*map(range, w.shape[2:])):
         steps = [slice(t * r, t * r + (n - 1) * s + 1, s) for t, r, n, s in zip(tap, dilation, out, stride)]
-        part = padded[(slice(None), slice(None), *steps)]
-        factors = w[(slice(None), slice(None), *tap)].reshape(groups, len(w) // groups, -1)
+        part, factors = padded[every + tuple(steps)], w[every + tap]
+        factors = factors.reshape(groups, len(w) // groups, -1)
         total += factors @ part.reshape(len(x), groups, w.shape[1], int(np.prod(out)))
     return total.reshape(len(x), len(w), *out)
