@@ -192,7 +192,7 @@ class Quantised:
 
     def __init__(self, b: Builder, fmt: Format, target: Target) -> None:
         self.b, self.stage = b, stage_of(steps(fmt))
-        self.w = Packed(b, fmt, target, self.stage.walk)
+        self.w = Packed(b, fmt, target, self.stage.walk, "weight")
         self.depth, self.parts = self.stage.depth, self.stage.pieces
 
     def fill(

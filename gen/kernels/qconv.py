@@ -1,4 +1,4 @@
-"""qconv: conv with quantised weights: w[o, c / groups * kernel_d * kernel_h * kernel_w], whose rows are
+"""qconv: conv with quantised weights: weight[o, c / groups * kernel_d * kernel_h * kernel_w], whose rows are
 receptive fields (`weight.reshape(o, -1)`, quantised); the call says kernel_h and kernel_w.
 
 Weights are decoded to f32 as dequant gives them. All else is as in conv.
@@ -31,7 +31,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
 
 
 FAMILY = Family(
-    (_conv.X, Operand("w", "quantised", ("o", _conv.FIELD)), _conv.BIAS),
+    (_conv.X, Operand("weight", "quantised", ("o", _conv.FIELD)), _conv.BIAS),
     _conv.Y,
     variants,
     _conv.LIMITS,

@@ -1,5 +1,5 @@
-"""qpatch_embed: patch_embed with quantised weights: w[o, c * kernel_h * kernel_w], whose rows are patches
-(`weight.reshape(o, -1)`, quantised); the call says kernel_h and kernel_w.
+"""qpatch_embed: patch_embed with quantised weights: weight[o, c * kernel_h * kernel_w], whose rows are
+patches (`weight.reshape(o, -1)`, quantised); the call says kernel_h and kernel_w.
 
 Weights are decoded to f32 as dequant gives them.
 """
@@ -31,7 +31,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
 
 
 FAMILY = Family(
-    (_patches.X, Operand("w", "quantised", ("o", _patches.FIELD)), _conv.BIAS),
+    (_patches.X, Operand("weight", "quantised", ("o", _patches.FIELD)), _conv.BIAS),
     _patches.Y,
     variants,
     _patches.LIMITS,

@@ -218,7 +218,7 @@ def test_convolutions(lib: Any, ops: Any) -> None:
     q, line = quantised(lib, "levels", n=6, k=12), torch.randn(2, 4, 9)
     numbers = torch.from_numpy(q.dequantize()).reshape(6, 4, 3)
     close(ops.qconv(line, q, bias, kernel_w=3), functional.conv1d(line, numbers, bias).double())
-    with pytest.raises(ArgumentError, match="out_w = .* is -2; conv takes out_w from 1"):
+    with pytest.raises(ArgumentError, match=r"out_w = .* is -2; conv takes out_w from 1"):
         ops.conv(torch.randn(1, 2, 3), torch.randn(1, 2, 6))
 
 

@@ -195,6 +195,9 @@ def test_plans(lib: wootz.Library, conv: Call) -> None:
             lib.plan("conv", dtype="f32", device="cpu", **wrong)
     with pytest.raises(ArgumentError, match="x has h=7; the plan was made for h=9"):
         made(random(2, 4, 7, 8), w, bias)
+    q, sizes = wootz.quantize(w.reshape(6, -1), lib.format("int4")), {**sizes, **named}
+    coded = lib.plan("qconv", format="int4", dtype="f32", device="cpu", **sizes)(x, q)
+    assert coded.tobytes() == conv(x, q.dequantize().reshape(w.shape), **named).tobytes()
 
 
 # ------------------------------------------------------------ what is refused
@@ -235,7 +238,12 @@ def test_bad_operands_of_the_others(lib: wootz.Library, conv: Call) -> None:
     q = wootz.quantize(random(4, 18), lib.format("int4"))
     patches, qconv = lib.kernel("patch_embed", dtype="f32"), lib.kernel("qconv", "int4", "f32")
     for call, operands, named, message in (
-        (qconv, (random(1, 2, 5, 5), q), {"kernel_h": 3}, "w has shape [4, 18]; want [o, (c // groups) * "),
+        (
+            qconv,
+            (random(1, 2, 5, 5), q),
+            {"kernel_h": 3},
+            "weight has shape [4, 18]; want [o, (c //",
+        ),
         (qconv, (random(1, 2, 5, 5), q), {}, "= [4, 2]"),
         (patches, (random(1, 2, 7, 6), random(4, 2, 3, 3)), {}, "it takes (h % kernel_h) == 0"),
         (

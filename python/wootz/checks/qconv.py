@@ -27,10 +27,10 @@ def operands(
     case = _conv.case_of(size)
     w = random_tensor(needed(format, "qconv"), (case.o, case.field), rng, specials=False)
     kernel = {f"kernel_{axis}": extent for axis, extent in zip(_conv.AXES, case.kernel)}
-    return {**_conv.inputs(case, dtype, rng), "w": w, **kernel}
+    return {**_conv.inputs(case, dtype, rng), "weight": w, **kernel}
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
-    w = operands["w"]
+    w = operands["weight"]
     kernel = tuple(operands[f"kernel_{axis}"] for axis in _conv.AXES)
     return _conv.expected(operands, decode_exact(w), kernel, dtype, len(w.format.scales))

@@ -26,10 +26,10 @@ def operands(
     kernel = {name: size[name] for name in ("kernel_h", "kernel_w")}
     field = size["c"] * kernel["kernel_h"] * kernel["kernel_w"]
     w = random_tensor(needed(format, "qpatch_embed"), (size["o"], field), rng, specials=False)
-    return {**inputs(size, dtype, rng), "w": w, **kernel}
+    return {**inputs(size, dtype, rng), "weight": w, **kernel}
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
-    w = operands["w"]
+    w = operands["weight"]
     kernel = (operands["kernel_h"], operands["kernel_w"])
     return embedded(operands, decode_exact(w), kernel, dtype, len(w.format.scales))
