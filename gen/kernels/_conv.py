@@ -333,15 +333,18 @@ class Work:
         y = b.at(self.y, sample.cast("u64") * p.o.cast("u64") * p.positions.cast("u64"))
         with b.loop(0, tile.rows, unroll=self.unroll) as r, b.when(row0 + r < per_group):
             row = group_row + row0 + r
+            line = None if p.patches else b.at(y, row.cast("u64") * p.positions.cast("u64"))
             shift = b.var("shift", 0.0)
             with b.when(self.has_bias.ne(0)):
                 shift.set(load_scalar(b, self.bias, row))
             with b.loop(0, tile.each, unroll=self.unroll) as j:
                 at = self.position(j)
                 with b.when(at < p.positions):
-                    line, column, pitch = (at, row, p.o) if p.patches else (row, at, p.positions)
-                    place = line.cast("u64") * pitch.cast("u64") + column.cast("u64")
-                    b.store(y, place, (b.load(sums, r * tile.each + j) + shift.get()).cast(dtype))
+                    value = (b.load(sums, r * tile.each + j) + shift.get()).cast(dtype)
+                    if line:
+                        b.store(line, at, value)
+                    else:
+                        b.store(b.at(y, at.cast("u64") * p.o.cast("u64")), row, value)
 
 
 def variants_of(
