@@ -150,7 +150,7 @@ def tiles(target: Target, depthwise: bool) -> Iterator[Tile]:
         yield Tile("depthwise", threads, 1, each, (DEPTHWISE,))
     if threads > 1:
         yield Tile("small", 64, 16, 1, (SMALL,), 8)
-    yield Tile("", threads, 16, each)
+    yield Tile("", threads, 16, each, resident=3 if threads > 1 else 0)
 
 
 class Weights(Protocol):
