@@ -15,7 +15,7 @@ from .tiles import Lattice
 
 Formula = Union[int, str, list[Any]]
 """int | name | [op, a, b], op in ceildiv mul add sub min max div mod lt le eq ge gt and or. Names: those of
-shapes and scalars, has_<optional operand> (0 or 1), sms."""
+shapes, scalars and a family's extents, has_<optional operand> (0 or 1), sms."""
 
 Axis = Formula
 """One axis of an operand. Only plain names bind; numbers and formulas are checked."""
@@ -200,8 +200,11 @@ class Family:
     first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias:
     whether the output may be the very memory of an operand, or of which ones: what a thread overwrites, only
     it reads, and before. flat: operands of any one shape are taken as n elements in a row. broadcasts: their
-    shapes may differ as NumPy's may; entries take what `kernels/_broadcast.py` says. options: the values that
-    each of its options may have. needs: features that a target must have.
+    shapes may differ as NumPy's may; entries take what `kernels/_broadcast.py` says. extents: numbers that
+    follow from extents of operands and from scalars, by name: the output's shape, conditions and entries may
+    name them; limits bound them, and scalars, too. omissible: names of axes that arrays may lack, the first
+    of them first, as many in every array: their extent is 1, and the output lacks them, too. options: the
+    values that each of its options may have. needs: features that a target must have.
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
     by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
     (absent: f16, bf16 and f32 are accepted).
@@ -220,6 +223,8 @@ class Family:
     accepts: Accepts | None = None
     lattice: Lattices | None = None
     broadcasts: bool = False
+    extents: dict[str, Formula] = field(default_factory=dict)
+    omissible: tuple[str, ...] = ()
 
     @property
     def quantised(self) -> bool:
@@ -245,6 +250,10 @@ class Family:
         }
         if self.broadcasts:
             record["broadcasts"] = True
+        if self.extents:
+            record["extents"] = dict(self.extents)
+        if self.omissible:
+            record["omissible"] = list(self.omissible)
         return {**record, **({"scalars": [s.record() for s in self.scalars]} if self.scalars else {})}
 
 

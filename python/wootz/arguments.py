@@ -296,14 +296,18 @@ class Reader:
         extents = {name: _extent(name, sizes[name]) for name in sizes if name in signature.names}
         needed = {axis for each in given for axis in each.shape if isinstance(axis, str)}
         missing = sorted(needed - set(extents))
-        if missing:
+        omitted = self._omitted(given, missing) if signature.omissible else None
+        if omitted:
+            extents.update(dict.fromkeys(missing, 1))
+        elif missing:
             wanted = ", ".join(f"{axis}=" for axis in missing)
             raise ArgumentError(f"{asker} needs {wanted} of {signature} as well")
         settled = {*extents, *signature.flags, *own}
         named = {**dict.fromkeys([each.name for each in given], True)}
         named.update((name, value) for name, value in sizes.items() if name not in settled)
         scalars = signature.arrange((), named)[1]
-        binding = Binding(signature, dict(extents), dict.fromkeys(extents, asker))
+        binding = Binding(signature, {**extents, **scalars}, dict.fromkeys(extents, asker), omitted=omitted)
+        binding.check_limits()
         binding.check_derived()
         formats = {
             each.name: (each.name in own and sizes.get(each.name)) or self._request.format
@@ -314,10 +318,16 @@ class Reader:
         self._check_handed_on(
             [each.name for each in given], [name.rpartition(".")[2] for name in names if "." in name]
         )
-        problem = Problem({**binding.values, **scalars}, scalars, binding, tuple(given), formats, {})
+        problem = Problem(binding.values, scalars, binding, tuple(given), formats, {})
         for each in (*given, signature.output):
             problem.arrays.update(self._wanted(each, binding.shape_of(each), formats.get(each.name)))
         return problem
+
+    def _omitted(self, given: Sequence[Operand], missing: Sequence[str]) -> int:
+        """How many axes the arrays lack, if the extents of no others are missing."""
+        able = [[axis for axis in each.shape if axis in self.signature.omissible] for each in given]
+        counts = range(1 + max(map(len, able), default=0))
+        return next((n for n in counts if {axis for some in able for axis in some[:n]} == {*missing}), 0)
 
     def _wanted(self, spec: Operand, shape: tuple[int, ...], format: Descriptor | None) -> dict[str, Wanted]:
         """The arrays of an operand; of an output, those that are written."""

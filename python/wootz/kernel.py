@@ -100,11 +100,11 @@ class Kernel:
         if named or not signature.plain or len(operands) != len(signature.operands):
             operands, scalars = signature.arrange(operands, named)
         self._reader.read_operands(call, operands)
+        if scalars:
+            call.binding.values.update(scalars)
         call.binding.check_limits()
         if not signature.plain or signature.choosy or call.binding.derived:
             call.binding.check_derived()
-        if scalars:
-            call.binding.values.update(scalars)
         call.device = common_device(call.views)
         self._check_device(call, *call.device)
         return call

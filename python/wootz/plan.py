@@ -34,9 +34,7 @@ def make_plan(kernel: Kernel, settled: Mapping[str, Any]) -> Plan:
             )
         named[each.name] = kernel._library.format(named[each.name])
         check_element(each.name, named[each.name], reader.own_format(each))
-    problem = reader.assume("the plan", named)
-    problem.binding.check_limits()
-    return Plan(kernel, problem)
+    return Plan(kernel, reader.assume("the plan", named))
 
 
 class Plan(_core.PlanCall):

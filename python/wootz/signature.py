@@ -65,12 +65,17 @@ def _spell(shape: tuple[Any, ...]) -> str:
 
 
 def _axis(axis: Any, names: frozenset[str]) -> Any:
-    return Derived(spell(axis), compile_formula(axis, names)) if isinstance(axis, list) else axis
+    return _derived(axis, names) if isinstance(axis, list) else axis
 
 
-def _operand(record: Mapping[str, Any], names: frozenset[str]) -> Operand:
+def _derived(formula: Any, names: frozenset[str]) -> Derived:
+    return Derived(spell(formula), compile_formula(formula, names))
+
+
+def _operand(record: Mapping[str, Any], names: frozenset[str], known: frozenset[str]) -> Operand:
+    """names: those that plain axes may have; known: those that formulas may use, too."""
     shape, *shapes = (
-        tuple(_axis(axis, names) for axis in each)
+        tuple(_axis(axis, known) for axis in each)
         for each in (record["shape"], *(record.get("shapes") or ()))
     )
     if any(isinstance(axis, str) and axis not in names for each in shapes for axis in each):
@@ -106,7 +111,8 @@ class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
     axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the operands whose
     very memory the output may be. plain: a call is its operands, all of them, in order. in_place: the output
-    is the operand of its name, which the kernel updates."""
+    is the operand of its name, which the kernel updates. extents: numbers that follow from the others, by
+    name. omissible: axes that arrays may lack, the first ones first."""
 
     name: str
     operands: tuple[Operand, ...]
@@ -119,6 +125,8 @@ class Signature:
     plain: bool = True
     broadcasts: bool = False
     in_place: bool = False
+    extents: Mapping[str, Derived] = field(default_factory=dict)
+    omissible: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> Signature:
@@ -134,15 +142,22 @@ class Signature:
     def _parse(cls, record: Mapping[str, Any]) -> Signature:
         rows = record["operands"]
         names = frozenset(axis for row in rows for axis in row["shape"] if isinstance(axis, str))
-        operands = tuple(_operand(row, names) for row in rows)
-        output = _operand(record["output"], names)
         limits = {name: (int(low), int(high)) for name, (low, high) in (record.get("limits") or {}).items()}
         scalars = {each.name: each for each in map(Scalar.parse, record.get("scalars") or ())}
+        known = names | frozenset(scalars)
+        extents = {name: _derived(each, known) for name, each in (record.get("extents") or {}).items()}
+        operands = tuple(_operand(row, names, known) for row in rows)
+        output = _operand(record["output"], names | frozenset(extents), known)
+        unknown = {axis for axis in output.shape if isinstance(axis, str)} - names - set(extents)
+        if unknown and not record.get("broadcasts"):
+            raise ValueError(f"an output with axes {sorted(unknown)}, which nothing gives")
         taken = {*names, *(each.name for each in operands), *RESERVED}
         if taken & set(scalars):
             raise ValueError(f"scalars called {sorted(taken & set(scalars))}")
+        if (taken | set(scalars)) & set(extents):
+            raise ValueError(f"extents called {sorted((taken | set(scalars)) & set(extents))}")
         _check_needs(scalars, operands)
-        plain = not scalars and not any(each.optional for each in operands)
+        plain = not (scalars or extents or any(each.optional for each in operands))
         same = [each for each in operands if each.name == output.name]
         if any((each.shape, each.updated) != (output.shape, True) for each in same):
             raise ValueError(f"output {output.name!r} is an operand that it does not update as a whole")
@@ -151,7 +166,7 @@ class Signature:
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
             _aliased(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
-            bool(record.get("broadcasts")), bool(same),
+            bool(record.get("broadcasts")), bool(same), extents, tuple(record.get("omissible") or ()),
         )  # fmt: skip
 
     @property
@@ -185,7 +200,12 @@ class Signature:
     @property
     def formula_names(self) -> frozenset[str]:
         """What launch formulas may use."""
-        return self.names | {"sms", *self.scalars, *self.flags.values()}
+        return self.names | {"sms", *self.scalars, *self.sizes}
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """Numbers of a call that are neither extents of its operands nor scalars."""
+        return frozenset({*self.extents, *self.flags.values()})
 
     @property
     def quantised(self) -> bool:
@@ -254,6 +274,8 @@ class Binding:
     derived: list[tuple[Operand, Shape]] | None = None
     shapes: dict[str, Shape] = field(default_factory=dict)
     strided: dict[str, broadcast.Steps] = field(default_factory=dict)
+    omitted: int | None = None
+    """How many axes the arrays lack, once it is known."""
 
     def bind(self, operand: Operand, shape: Shape) -> None:
         """Raises ArgumentError naming the operand when its rank or an extent does not fit."""
@@ -262,6 +284,8 @@ class Binding:
             return
         if self.signature.flat:
             shape = self._flatten(operand, shape)
+        if self.signature.omissible:
+            shape = self._complete(operand, shape)
         if len(shape) != len(operand.shape):
             raise ArgumentError(
                 f"{operand.name} has {len(shape)} dimensions {list(shape)}; "
@@ -283,7 +307,8 @@ class Binding:
             self.origins.setdefault(axis, operand.name)
 
     def check_derived(self) -> None:
-        """Once all operands are bound. Raises ArgumentError for one whose extents do not follow from theirs.
+        """Once all operands are bound, and the values of scalars are there. Raises ArgumentError for one
+        whose extents do not follow from theirs, and for extents outside their limits.
 
         Extents that only operands not given would bind are 0 from then on.
         """
@@ -294,10 +319,43 @@ class Binding:
             self.values.setdefault(axis, 0)
         for operand, shape in self.derived or ():
             self._check_shape(operand, shape, (operand.shape,))
+        for name, each in self.signature.extents.items():
+            self.values[name] = each.formula(self.values)
+            self._check_limit(name, *self.signature.limits.get(name, (0, self.values[name])))
 
     def shape_of(self, operand: Operand) -> Shape:
-        """An operand's extents, once all names are bound."""
-        return self._extents(operand.shape)
+        """An operand's extents, once all names are bound, without those of axes that arrays lack."""
+        shape = self._extents(operand.shape)
+        if not self.omitted:
+            return shape
+        lacking = self._lacking(operand, self.omitted)
+        for axis, extent in zip(operand.shape, shape):
+            if axis in lacking and extent != 1:
+                raise ArgumentError(
+                    f"{axis} is {extent}, and {operand.name} would lack that axis: "
+                    f"give arrays of {len(shape)} axes"
+                )
+        return tuple([extent for axis, extent in zip(operand.shape, shape) if axis not in lacking])
+
+    def _complete(self, operand: Operand, shape: Shape) -> Shape:
+        """A shape with the axes of extent 1 that it lacks."""
+        lacking = self._lacking(operand, len(operand.shape) - len(shape))
+        if not any(axis in self.signature.omissible for axis in operand.shape):
+            return shape
+        if self.omitted is None:
+            self.omitted = len(lacking)
+        if len(operand.shape) - self.omitted != len(shape):
+            wanted = len(operand.shape) - self.omitted
+            raise ArgumentError(
+                f"{operand.name} has {len(shape)} dimensions {list(shape)}; {self.signature} takes {wanted}"
+                + (" here, as many axes left out as of the arrays before" if self.omitted else "")
+            )
+        extents = iter(shape)
+        return tuple([1 if axis in lacking else next(extents) for axis in operand.shape])
+
+    def _lacking(self, operand: Operand, count: int) -> list[str]:
+        """The first `count` axes of an operand that may be left out."""
+        return [axis for axis in operand.shape if axis in self.signature.omissible][: max(count, 0)]
 
     def _check_shape(self, operand: Operand, shape: Shape, allowed: Sequence[tuple[Any, ...]]) -> None:
         wanted = {_spell(each): self._extents(each) for each in allowed}
@@ -328,12 +386,19 @@ class Binding:
     def check_limits(self) -> None:
         """Raises ArgumentError when a shape name is outside what the kernel was made for."""
         for axis, (low, high) in self.signature.limits.items():
-            value = self.values.get(axis, low)
-            if not low <= value <= high:
-                raise ArgumentError(
-                    f"{self.origins[axis]} has {axis}={value}; "
-                    f"{self.signature.name} takes {axis} from {low} to {high}"
-                )
+            self._check_limit(axis, low, high)
+
+    def _check_limit(self, name: str, low: int, high: int) -> None:
+        value = self.values.get(name, low)
+        if low <= value <= high:
+            return
+        if name in self.origins:
+            found = f"{self.origins[name]} has {name}={value}"
+        elif name in self.signature.extents:
+            found = f"{name} = {self.signature.extents[name].text} is {value}"
+        else:
+            found = f"{name} is {value}"
+        raise ArgumentError(f"{found}; {self.signature.name} takes {name} from {low} to {high}")
 
     def output_shape(self) -> Shape:
         if self.signature.broadcasts:

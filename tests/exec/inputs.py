@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from lanes import evaluate
 from wootz import checks
 from wootz.broadcast import broadcast
 from wootz.formats import Descriptor
@@ -72,7 +73,8 @@ def names(kernel: Mapping[str, Any], given: Mapping[str, Any], size: Size) -> Si
         strided = {n: (_strides(given[n]), underlying(given[n])[1]) for n in strided_names(kernel)}
         shapes = {o["name"]: given[o["name"]].shape for o in kernel["operands"]}
         size = {**size, **broadcast(shapes, strided)[1]}
-    return {**scalars, **{f"has_{name}": int(given[name] is not None) for name in optional}, **size}
+    known = {**scalars, **{f"has_{name}": int(given[name] is not None) for name in optional}, **size}
+    return {**known, **{name: evaluate(each, known) for name, each in kernel.get("extents", {}).items()}}
 
 
 def strided_names(kernel: Mapping[str, Any]) -> list[str]:

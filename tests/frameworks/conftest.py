@@ -27,6 +27,8 @@ kernels:
   qmm: {dtypes: [f16], formats: [plain, levels]}
   prepack: {dtypes: [i8], formats: [plain, levels]}
   gemv: {dtypes: [f16]}
+  conv: {dtypes: [f32]}
+  qconv: {dtypes: [f32], formats: [levels]}
   binary_broadcast: {dtypes: [f32], options: {op: [add]}}
   where: {dtypes: [f32]}
   reduce: {dtypes: [f32], options: {op: [sum, any]}}

@@ -133,6 +133,11 @@ CALLS = {
     "prepack": lambda q, x: (flat(q), {}),
     "gemv": lambda q, x: ((x[:4].half(), torch.randn(16, K).half()), {}),
     "quantize_activations": lambda q, x: ((x, torch.ones(1, 1)), {"format": "levels"}),
+    "conv": lambda q, x: (
+        (x.reshape(2, 10, 20, 10), torch.randn(4, 5, 3, 3)),
+        {"stride_h": 2, "padding_w": 1, "groups": 2},
+    ),
+    "qconv": lambda q, x: ((x.reshape(1, 50, 8, 10), *flat(q)), {"kernel_h": 2, "kernel_w": 2}),
 }
 
 
@@ -191,6 +196,30 @@ def test_broadcasting_kernels(ops: Any) -> None:
     for rows in (4, 5, 9):
         x = torch.randn(rows, 6)
         assert torch.equal(compiled(x, y), torch.where(x.any(1)[:, None], x + y, x))
+
+
+# ---- outputs whose extents follow from scalars
+
+
+def test_convolutions(lib: Any, ops: Any) -> None:
+    functional, weight, bias = torch.nn.functional, torch.randn(6, 2, 3, 2), torch.randn(6)
+
+    def ours(x: torch.Tensor) -> torch.Tensor:
+        named = {"stride_h": 2, "padding_h": 1, "dilation_w": 2, "groups": 2}
+        return ops.conv(x, weight, bias, **named) + 0
+
+    torch._dynamo.reset()
+    compiled = torch.compile(ours, fullgraph=True, dynamic=True, backend="aot_eager")
+    for b, h in ((2, 9), (3, 12), (1, 5)):
+        x = torch.randn(b, 4, h, 8)
+        want = functional.conv2d(x.double(), weight.double(), bias.double(), (2, 1), (1, 0), (1, 2), 2)
+        close(ours(x), want)
+        close(compiled(x), want)
+    q, line = quantised(lib, "levels", n=6, k=12), torch.randn(2, 4, 9)
+    numbers = torch.from_numpy(q.dequantize()).reshape(6, 4, 3)
+    close(ops.qconv(line, q, bias, kernel_w=3), functional.conv1d(line, numbers, bias).double())
+    with pytest.raises(ArgumentError, match=r"out_w = .* is -2; conv takes out_w from 1"):
+        ops.conv(torch.randn(1, 2, 3), torch.randn(1, 2, 6))
 
 
 def test_an_operand_that_is_written_to_is_not_forgotten(ops: Any) -> None:

@@ -130,6 +130,8 @@ class KernelOp:
                 _check_type(each.name, value, kernel.dtype_of(each.name))
             if value is not None:
                 binding.bind(each, tuple(value.shape))
+        binding.values.update({n: each.read(values[n]) for n, each in self.signature.scalars.items()})
+        binding.values.update({f: int(operands[n] is not None) for n, f in self.signature.flags.items()})
         if not self.signature.plain or binding.derived:
             binding.check_derived()
         shape, output = binding.output_shape(), self.signature.output

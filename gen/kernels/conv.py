@@ -1,0 +1,39 @@
+"""conv: y[b, o, ...] = the convolution of x[b, c, d, h, w] with weight[o, c / groups, kernel_d, kernel_h,
+kernel_w], plus bias[o]; without d, or d and h, in all arrays: conv3d, conv2d, conv1d of torch.nn.functional.
+
+Along each axis: stride, padding (zeros, on both sides) and dilation, as stride_h. As many groups of channels
+as output channels is a depthwise convolution. Padding is numbers like others: an infinite or NaN weight times
+it is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..axes import Format
+from ..dsl import Builder
+from ..family import Family, Operand, Variant
+from ..target import Target
+from . import _conv
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    def operands(b: Builder, tile: _conv.Tile) -> _conv.Work:
+        x, weight, bias = (b.buffer(name, dtype) for name in ("x", "weight", "bias"))
+        y = b.buffer("y", dtype, "out")
+        problem = _conv.declare(b, "shape")
+        return _conv.Work(b, tile, problem, _conv.Dense(b, weight), x, bias, y, b.scalar("has_bias"))
+
+    yield from _conv.variants_of(operands, target, options)
+
+
+WEIGHT = Operand("weight", "array", ("o", _conv.CHANNELS, *map(_conv.taps, _conv.AXES)))
+FAMILY = Family(
+    (_conv.X, WEIGHT, _conv.BIAS),
+    _conv.Y,
+    variants,
+    _conv.LIMITS,
+    scalars=_conv.SCALARS,
+    extents=_conv.EXTENTS,
+    omissible=_conv.OMISSIBLE,
+)

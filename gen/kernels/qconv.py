@@ -1,0 +1,41 @@
+"""qconv: conv with quantised weights: weight[o, c / groups * kernel_d * kernel_h * kernel_w], whose rows are
+receptive fields (`weight.reshape(o, -1)`, quantised); the call says kernel_h and kernel_w.
+
+Weights are decoded to f32 as dequant gives them. All else is as in conv.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..axes import Format
+from ..dsl import Builder
+from ..family import Family, Operand, Scalar, Variant
+from ..packed import require
+from ..target import Target
+from . import _conv
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    fmt = require(fmt, "qconv")
+
+    def operands(b: Builder, tile: _conv.Tile) -> _conv.Work:
+        x, bias = (b.buffer(name, dtype) for name in ("x", "bias"))
+        weights = _conv.Quantised(b, fmt, target)
+        y = b.buffer("y", dtype, "out")
+        problem = _conv.declare(b, "scalar")
+        weights.w.declare_pitches(problem.field)
+        return _conv.Work(b, tile, problem, weights, x, bias, y, b.scalar("has_bias"))
+
+    yield from _conv.variants_of(operands, target, options)
+
+
+FAMILY = Family(
+    (_conv.X, Operand("weight", "quantised", ("o", _conv.FIELD)), _conv.BIAS),
+    _conv.Y,
+    variants,
+    _conv.LIMITS,
+    scalars=(*(Scalar(_conv.taps(axis), "u32", 1) for axis in _conv.AXES), *_conv.SCALARS),
+    extents=_conv.EXTENTS,
+    omissible=_conv.OMISSIBLE,
+)
