@@ -21,11 +21,14 @@ def groups(b: Builder) -> int:
     return max(1, b.function.threads // b.simd)
 
 
-def lane_reduce(b: Builder, values: Sequence[Val], combine: Combine, width: int = 0) -> Tuple:
-    """The combination over the SIMD group (or over each `width` neighbouring lanes), in every lane."""
+def lane_reduce(
+    b: Builder, values: Sequence[Val], combine: Combine, width: int = 0, least: int = 1
+) -> Tuple:
+    """The combination over the SIMD group (or over each `width` neighbouring lanes), in every lane. least:
+    only over lanes a multiple of it apart."""
     found = tuple(values)
     mask = (width or b.simd) // 2
-    while mask:
+    while mask >= least:
         found = combine(found, tuple(_other(b, v, mask) for v in found))
         mask //= 2
     return found

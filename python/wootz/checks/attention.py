@@ -1,0 +1,59 @@
+"""attention: softmax(scale q k^T) v, of [b, h, s, d]. Its bound is derived in `_attention`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..formats import Descriptor
+from ..reference import Expected, to_double
+from ._attention import attend, dense, queries
+
+Sizes = tuple[tuple[int, int, int, int, int, int], ...]
+SIZES: Sizes = (
+    (0, 2, 1, 3, 4, 8), (1, 2, 2, 0, 5, 8), (2, 2, 1, 3, 0, 16), (1, 1, 1, 1, 1, 1), (1, 2, 2, 3, 7, 7),
+    (2, 6, 2, 1, 33, 64), (1, 4, 1, 5, 130, 80), (1, 2, 1, 19, 12, 24), (2, 4, 2, 37, 37, 128),
+    (1, 3, 3, 9, 41, 256), (1, 3, 1, 4, 50, 136), (1, 2, 2, 6, 21, 99),
+)  # fmt: skip
+"""(b, h, hk, s, t, d)."""
+LARGE: Sizes = ((2, 32, 8, 1, 4097, 128), (1, 8, 2, 300, 555, 64), (1, 2, 1, 700, 700, 96), (3, 16, 1, 2, 1500, 256))
+BRIEF: Sizes = ((1, 2, 1, 3, 21, 7), (2, 4, 2, 5, 19, 40), (1, 2, 1, 2, 9, 136))
+
+
+def _named(sizes: Sizes) -> list[dict[str, int]]:
+    return [dict(zip(("b", "h", "hk", "s", "t", "d"), size)) for size in sizes]
+
+
+def shapes(format: Descriptor | None) -> list[dict[str, int]]:
+    return _named((*SIZES, *LARGE))
+
+
+def small(format: Descriptor | None) -> list[dict[str, int]]:
+    return []
+
+
+def brief(format: Descriptor | None) -> list[dict[str, int]]:
+    return _named(BRIEF)
+
+
+def operands(
+    format: Descriptor | None,
+    size: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, str],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    given = queries(size, dtype, rng)
+    given |= dense((size["b"], size["hk"], size["t"], size["d"]), dtype, rng)
+    if rng.random() < 0.5:
+        given["lengths"] = rng.integers(-1, size["t"] + 3, size["b"]).astype(np.int32)
+    return given
+
+
+def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
+    k, v = (to_double(operands[name], dtype) for name in ("k", "v"))
+    b, t = k.shape[0], k.shape[2]
+    lengths = np.clip(operands.get("lengths", np.full(b, t)), 0, t)
+    return attend(operands, [(k[i, :, :n], v[i, :, :n]) for i, n in enumerate(lengths)], dtype)
