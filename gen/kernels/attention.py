@@ -1,10 +1,10 @@
 """attention: y[b, h, s, d] = softmax(scale q k^T) v, heads of keys shared by h / hk heads of queries; in f32,
 one rounding.
 
-scale: 0 is 1 / sqrt(d). Query i stands at position p = i + n - s of its n keys, which are the first lengths[b]
-(kept within 0 and t) or all t; causal: it sees keys up to p; window w: those closer to p than w. sinks[h] are
-scores without a value. A query that sees no key gives zeros. NaN in what a query sees makes its row NaN; a key
-whose weight is 0 adds nothing, whatever its value is.
+scale: 0 is 1 / sqrt(d). Query i stands at position p = i + n - s of its n keys, which are the first
+lengths[b] (kept within 0 and t) or all t; causal: it sees keys up to p; window w: those closer to p than w.
+sinks[h] are scores without a value. A query that sees no key gives zeros. NaN in what a query sees makes its
+row NaN; a key whose weight is 0 adds nothing, whatever its value is.
 """
 
 from __future__ import annotations
@@ -18,8 +18,22 @@ from ..family import Family, Operand, Variant
 from ..ir import Ref
 from ..target import Target
 from ._attention import (
-    LIMITS, QUERIES, ROWS, SCALARS, SINKS, Found, Problem, Share, Tile, Walk, over_shares, read, shares, with_any,
-)  # fmt: skip
+    LIMITS,
+    MANY,
+    QUERIES,
+    ROWS,
+    SCALARS,
+    SINKS,
+    Found,
+    Problem,
+    Share,
+    Tile,
+    over_shares,
+    read,
+    shares,
+    with_any,
+)
+from ._online import Walk
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
             walk.write()
 
     keys = ["lt", ["mul", ["mul", "b", "hk"], "t"], ROWS]
-    yield from over_shares(with_any(shares(target, 8)), "hk", (keys,), options, build)
+    yield from over_shares(with_any(shares(target, 8)), target, "hk", (keys,), options, build)
 
 
 FAMILY = Family(
@@ -72,6 +86,6 @@ FAMILY = Family(
     ),
     Operand("y", "array", QUERIES),
     variants,
-    LIMITS,
+    {**LIMITS, "t": MANY},
     scalars=SCALARS,
 )

@@ -1,17 +1,19 @@
 """Attention in float64, with a bound for float32's errors; random operands that several checks share.
 
-With w[j] the weights of the keys (sinks among them), y = sum of w[j] v[j]. The score of key j is off by
-a[j] = u (10 + sqrt(d)) A[j], A[j] = |scale| sum |q||k|, for roundings of the scale, of products and of their sums,
-which go as a random walk (see qgemv); its power by u |score[j] - largest|, for the difference, which partial
-maxima split into parts of the same sum, and by 8 u for exponentials; the sums by u sqrt(n). A relative error
-E[j] of a power moves y by w[j] E[j] (v[j] - y), so that
-    |error| <= sum of w[j] E[j] (|v[j]| + |y|),  E[j] = u (10 + sqrt(n)) + a[j] + u |score[j] - largest|,
-and powers below float32's normal numbers may be 0: 2^-126 sum |v[j]|.
+With w[j] the weights of the keys (a sink's among them), y = sum of w[j] v[j]. An error E[j] of a weight's power,
+relative to it, moves y by w[j] E[j] (v[j] - y), so that
+    |error| <= sum of w[j] E[j] (|v[j]| + |y|).
+E[j] is u times
+    (10 + sqrt(d)) A[j], A[j] = |scale| sum |q||k|: the score, whose products and sums (a random walk, see qgemv)
+        and whose scale are rounded,
+    |score[j] - largest|: the difference; partial maxima split it into parts that add up to the same,
+    10 + sqrt(n): exponentials, and the sums of n powers and of n weighed values.
+Powers below float32's normal numbers may be 0: 2^-126 sum |v[j]|.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from ..reference import U32, Expected, bound, round_to, to_double
 from ._data import activations
 
 Doubles = NDArray[np.float64]
+Keys = tuple[Doubles, Doubles, NDArray[np.bool_]]
+"""k and v of [hk, n, d], and which of the n keys there are."""
 WORDS = ("no", "yes")
 
 
@@ -49,10 +53,8 @@ def dense(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> dict[
     return {name: activations(shape, dtype, rng) for name in ("k", "v")}
 
 
-def attend(
-    operands: Mapping[str, Any], keys: list[tuple[Doubles, Doubles]], dtype: str, decoding: float = 0.0
-) -> Expected:
-    """keys: of each batch entry, k and v of [hk, n, d]. decoding: roundings of each of their numbers."""
+def attend(operands: Mapping[str, Any], keys: Sequence[Keys], dtype: str, decoding: float = 0.0) -> Expected:
+    """keys: of each batch entry. decoding: roundings of each of their numbers."""
     q = to_double(operands["q"], dtype)
     b, h, s, d = q.shape
     scale = operands.get("scale", 0) or 1.0 / np.sqrt(d)
@@ -60,12 +62,11 @@ def attend(
     value, wide = np.zeros_like(q), np.zeros_like(q)
     for entry in range(b):
         for head in range(h):
-            k, v = (each[head // (h // each.shape[0])] for each in keys[entry])
-            seen = visible(s, k.shape[0], operands)
+            group = h // keys[entry][0].shape[0]
+            k, v = (each[head // group] for each in keys[entry][:2])
+            seen = visible(s, k.shape[0], operands) & keys[entry][2]
             sink = -np.inf if sinks is None else float(sinks[head])
-            value[entry, head], wide[entry, head] = _head(
-                q[entry, head], k, v, scale, seen, sink, decoding
-            )
+            value[entry, head], wide[entry, head] = _head(q[entry, head], k, v, scale, seen, sink, decoding)
     return Expected(value, bound(value, dtype, 1.0, wide))
 
 
@@ -83,8 +84,7 @@ def _head(
     q: Doubles, k: Doubles, v: Doubles, scale: float, seen: NDArray[np.bool_], sink: float, decoding: float
 ) -> tuple[Doubles, Doubles]:
     """Rows of one head, and the magnitude of their errors in units of u."""
-    s, d = q.shape
-    n = k.shape[0]
+    n, d = k.shape
     scores = np.where(seen, q @ k.T * scale, -np.inf)
     size = np.abs(scale) * (np.abs(q) @ np.abs(k).T)
     top = np.maximum(scores.max(axis=1, initial=-np.inf), sink)[:, None]

@@ -1,0 +1,64 @@
+"""attention_paged: attention over the tokens that a block table finds. Its bound is derived in
+`_attention`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..formats import Descriptor
+from ..reference import Expected
+from ._attention import attend, dense, queries
+from ._caches import gathered, table
+
+Sizes = tuple[tuple[int, ...], ...]
+SIZES: Sizes = (
+    (0, 2, 1, 3, 4, 8, 2, 8), (2, 2, 1, 3, 4, 16, 0, 16), (1, 1, 1, 1, 1, 1, 1, 1), (2, 4, 2, 2, 9, 8, 4, 64),
+    (2, 6, 2, 1, 11, 16, 5, 128), (1, 4, 1, 5, 12, 3, 9, 80), (2, 3, 3, 3, 8, 4, 6, 200), (1, 2, 1, 4, 5, 20, 3, 15),
+    (2, 2, 2, 2, 0, 8, 2, 16),
+)  # fmt: skip
+"""(b, h, hk, s, pages, page, blocks, d)."""
+LARGE: Sizes = ((3, 16, 4, 1, 200, 16, 60, 128), (2, 4, 2, 40, 40, 32, 10, 64))
+
+
+def _named(sizes: Sizes) -> list[dict[str, int]]:
+    return [dict(zip(("b", "h", "hk", "s", "pages", "page", "blocks", "d"), size)) for size in sizes]
+
+
+def shapes(format: Descriptor | None) -> list[dict[str, int]]:
+    return _named((*SIZES, *LARGE))
+
+
+def small(format: Descriptor | None) -> list[dict[str, int]]:
+    return _named(SIZES[4:7])
+
+
+def brief(format: Descriptor | None) -> list[dict[str, int]]:
+    return _named((SIZES[3], (1, 4, 1, 5, 12, 3, 3, 80), (1, 3, 3, 3, 8, 4, 2, 200)))
+
+
+def operands(
+    format: Descriptor | None,
+    size: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, str],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    given = queries(size, dtype, rng)
+    given |= dense((size["pages"], size["hk"], size["page"], size["d"]), dtype, rng)
+    given["block_table"] = table(size, rng)
+    room = size["blocks"] * size["page"]
+    given["lengths"] = rng.integers(min(room, room // 2 + 1), room + 2, size["b"]).astype(np.int32)
+    if size["b"] > 1 and rng.random() < 0.3:
+        given["lengths"][0] = -5
+    return given
+
+
+def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
+    keys = []
+    for entry in range(len(operands["lengths"])):
+        k, there = gathered(operands, "k", dtype, entry)
+        keys.append((k, gathered(operands, "v", dtype, entry)[0], there))
+    return attend(operands, keys, dtype)
