@@ -29,7 +29,8 @@ ROWS = 2**31
 """Rows of d numbers that an array has fewer of."""
 MANY = (0, 2**30)
 """How many queries or keys there may be, so that their sums fit u32 arithmetic."""
-LIMITS = {"b": (0, 2**31 - 1), "h": (1, 2**16), "hk": (1, 2**16), "s": MANY, "d": (1, MOST)}
+LIMITS = {"b": (0, 2**31 - 1), "h": (1, 2**16), "s": MANY, "d": (1, MOST)}
+HEADS = {"hk": (1, 2**16)}
 QUERIES = ("b", "h", "s", "d")
 SINKS = Operand("sinks", "array", ("h",), dtype="f32", optional=True)
 SCALARS = (Scalar("scale", "f32", 0), Scalar("causal", "u32", 0, ("no", "yes")), Scalar("window", "u32", 0))
@@ -88,7 +89,7 @@ def shares(target: Target, count: int) -> list[Share]:
     if target.simd == 1:
         return [Share("", 1, count, 4, 4, 1)]
     rows, keys = (max(1, min(4, n // count)) for n in (64, 32))
-    sizes = [lanes for lanes in (4, 8, 16, 32) if MOST // 2 <= lanes * count < 2 * MOST]
+    sizes = [lanes for lanes in (2, 4, 8, 16, 32) if MOST // 2 <= lanes * count < 2 * MOST]
     return [Share(f"d{n * count}", n, count, rows, keys, 4) for n in sizes]
 
 

@@ -18,7 +18,7 @@ POSITIONS = Operand("positions", "array", ("b",), dtype="i32")
 TABLE = Operand("block_table", "array", ("b", "blocks"), dtype="i32")
 TABLES: tuple[Formula, ...] = (
     ["lt", ["mul", "b", "blocks"], ROWS],
-    ["lt", ["mul", "blocks", "page"], ROWS // 2],
+    ["le", ["mul", "blocks", "page"], 2**30],
 )
 """When places in a block table, and tokens of a batch entry, fit u32 arithmetic."""
 LIMITS = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import gcd, inf
 
-from ..collective import Tuple, add, lane_reduce
+from ..collective import across, add, lane_reduce
 from ..dsl import Builder, Val
 from ..ir import Ref
 from ._attention import LOG2_E, Keys, Tile, read
@@ -170,16 +170,19 @@ class Walk:
 
     def _join(self, r: Val) -> None:
         """What all teams have found, in each."""
-        if self.teams == 1:
-            return
-        b, at = self.b, r * self.share.width
-        mine = [b.load(self.sums, at + i) for i in range(self.share.count)]
-        found = (b.load(self.tops, r), b.load(self.totals, r), *mine)
-        top, total, *sums = lane_reduce(b, found, together, least=self.share.lanes)
-        b.store(self.tops, r, top)
-        b.store(self.totals, r, total)
-        for i, value in enumerate(sums):
-            b.store(self.sums, at + i, value)
+        b, mask = self.b, self.b.simd // 2
+        while mask >= self.share.lanes:
+            top, total = b.load(self.tops, r), b.load(self.totals, r)
+            other = across(b, top, mask)
+            both = highest(top, other)
+            mine, theirs = power(b, top, both), power(b, other, both)
+            b.store(self.tops, r, both)
+            b.store(self.totals, r, total * mine + across(b, total, mask) * theirs)
+            with b.loop(0, self.share.count, unroll=True) as i:
+                at = r * self.share.width + i
+                found = b.load(self.sums, at)
+                b.store(self.sums, at, found * mine + across(b, found, mask) * theirs)
+            mask //= 2
 
     def write(self) -> None:
         """Writes the rows; a sink takes its share of the weight."""
@@ -213,10 +216,3 @@ def highest(x: Val, y: Val) -> Val:
 def power(b: Builder, score: Val, top: Val) -> Val:
     """2^(score - top), 0 of -inf."""
     return b.op("exp2", score - b.select(top.eq(-inf), b.const(0.0, "f32"), top))
-
-
-def together(a: Tuple, b: Tuple) -> Tuple:
-    """(the largest score, the sum of powers, weighed sums ...) of two parts."""
-    top = highest(a[0], b[0])
-    left, right = (power(top.builder, each, top) for each in (a[0], b[0]))
-    return (top, *(x * left + y * right for x, y in zip(a[1:], b[1:])))

@@ -18,6 +18,7 @@ from ..family import Family, Operand, Variant
 from ..ir import Ref
 from ..target import Target
 from ._attention import (
+    HEADS,
     LIMITS,
     MANY,
     QUERIES,
@@ -86,6 +87,6 @@ FAMILY = Family(
     ),
     Operand("y", "array", QUERIES),
     variants,
-    {**LIMITS, "t": MANY},
+    {**LIMITS, **HEADS, "t": MANY},
     scalars=SCALARS,
 )

@@ -16,6 +16,7 @@ from ..family import Family, Operand, Variant
 from ..ir import Ref
 from ..target import Target
 from ._attention import (
+    HEADS,
     LIMITS,
     QUERIES,
     ROWS,
@@ -89,6 +90,6 @@ FAMILY = Family(
     ),
     Operand("y", "array", QUERIES),
     variants,
-    {**LIMITS, **PAGED},
+    {**LIMITS, **HEADS, **PAGED},
     scalars=SCALARS,
 )

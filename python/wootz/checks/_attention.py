@@ -1,11 +1,11 @@
 """Attention in float64, with a bound for float32's errors; random operands that several checks share.
 
-With w[j] the weights of the keys (a sink's among them), y = sum of w[j] v[j]. An error E[j] of a weight's power,
-relative to it, moves y by w[j] E[j] (v[j] - y), so that
+With w[j] the weights of the keys (a sink's among them), y = sum of w[j] v[j]. An error E[j] of a weight's
+power, relative to it, moves y by w[j] E[j] (v[j] - y), so that
     |error| <= sum of w[j] E[j] (|v[j]| + |y|).
 E[j] is u times
-    (10 + sqrt(d)) A[j], A[j] = |scale| sum |q||k|: the score, whose products and sums (a random walk, see qgemv)
-        and whose scale are rounded,
+    (10 + sqrt(d)) A[j], A[j] = |scale| sum |q||k|: the score, whose products, sums (a random walk, see qgemv)
+        and scale are rounded,
     |score[j] - largest|: the difference; partial maxima split it into parts that add up to the same,
     10 + sqrt(n): exponentials, and the sums of n powers and of n weighed values.
 Powers below float32's normal numbers may be 0: 2^-126 sum |v[j]|.

@@ -34,10 +34,11 @@ def in_pages(block_table: NDArray[np.int32], page: int, pages: int) -> Place:
 
 
 def gathered(
-    operands: Mapping[str, Any], name: str, dtype: str, entry: int
+    operands: Mapping[str, Any], name: str, entry: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The keys or values [hk, n, d] of a batch entry, zero where there are none; and which there are."""
-    cache = to_double(operands[name], dtype)
+    """The keys or values [hk, n, d] of a batch entry, of pages in float64, zero where there are none; and
+    which there are."""
+    cache = operands[name]
     pages, heads, page, d = cache.shape
     block_table = operands["block_table"]
     count = int(np.clip(operands["lengths"][entry], 0, block_table.shape[1] * page))

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from ..formats import Descriptor
-from ..reference import Expected
+from ..reference import Expected, to_double
 from ._attention import attend, dense, queries
 from ._caches import gathered, table
 
 Sizes = tuple[tuple[int, ...], ...]
 SIZES: Sizes = (
     (0, 2, 1, 3, 4, 8, 2, 8), (2, 2, 1, 3, 4, 16, 0, 16), (1, 1, 1, 1, 1, 1, 1, 1), (2, 4, 2, 2, 9, 8, 4, 64),
-    (2, 6, 2, 1, 11, 16, 5, 128), (1, 4, 1, 5, 12, 3, 9, 80), (2, 3, 3, 3, 8, 4, 6, 200), (1, 2, 1, 4, 5, 20, 3, 15),
-    (2, 2, 2, 2, 0, 8, 2, 16),
+    (2, 6, 2, 1, 11, 16, 5, 128), (1, 4, 1, 5, 12, 3, 9, 80), (2, 3, 3, 3, 8, 4, 6, 200),
+    (1, 2, 1, 4, 5, 20, 3, 15), (2, 2, 2, 2, 0, 8, 2, 16),
 )  # fmt: skip
 """(b, h, hk, s, pages, page, blocks, d)."""
 LARGE: Sizes = ((3, 16, 4, 1, 200, 16, 60, 128), (2, 4, 2, 40, 40, 32, 10, 64))
@@ -57,8 +57,9 @@ def operands(
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
+    caches = {**operands, **{name: to_double(operands[name], dtype) for name in ("k", "v")}}
     keys = []
     for entry in range(len(operands["lengths"])):
-        k, there = gathered(operands, "k", dtype, entry)
-        keys.append((k, gathered(operands, "v", dtype, entry)[0], there))
+        k, there = gathered(caches, "k", entry)
+        keys.append((k, gathered(caches, "v", entry)[0], there))
     return attend(operands, keys, dtype)
