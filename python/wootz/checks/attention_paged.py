@@ -15,12 +15,13 @@ from ._caches import gathered, table
 
 Sizes = tuple[tuple[int, ...], ...]
 SIZES: Sizes = (
-    (0, 2, 1, 3, 4, 8, 2, 8), (2, 2, 1, 3, 4, 16, 0, 16), (1, 1, 1, 1, 1, 1, 1, 1), (2, 4, 2, 2, 9, 8, 4, 64),
-    (2, 6, 2, 1, 11, 16, 5, 128), (1, 4, 1, 5, 12, 3, 9, 80), (2, 3, 3, 3, 8, 4, 6, 200),
-    (1, 2, 1, 4, 5, 20, 3, 15), (2, 2, 2, 2, 0, 8, 2, 16),
+    (0, 2, 1, 3, 4, 8, 2, 8), (2, 2, 1, 3, 4, 16, 0, 16), (1, 1, 1, 1, 1, 1, 1, 1), (2, 2, 2, 2, 0, 8, 2, 16),
+    (1, 2, 1, 4, 5, 20, 3, 15),
 )  # fmt: skip
 """(b, h, hk, s, pages, page, blocks, d)."""
+SMALL: Sizes = ((2, 4, 2, 1, 9, 8, 3, 64), (1, 4, 1, 2, 7, 3, 5, 80), (1, 2, 2, 3, 5, 4, 3, 200))
 LARGE: Sizes = ((3, 16, 4, 1, 200, 16, 60, 128), (2, 4, 2, 40, 40, 32, 10, 64))
+BRIEF: Sizes = ((2, 2, 1, 1, 5, 8, 2, 40), (1, 4, 1, 2, 4, 3, 2, 80), (1, 2, 1, 2, 4, 4, 2, 200))
 
 
 def _named(sizes: Sizes) -> list[dict[str, int]]:
@@ -28,15 +29,15 @@ def _named(sizes: Sizes) -> list[dict[str, int]]:
 
 
 def shapes(format: Descriptor | None) -> list[dict[str, int]]:
-    return _named((*SIZES, *LARGE))
+    return _named((*SIZES, *SMALL, *LARGE))
 
 
 def small(format: Descriptor | None) -> list[dict[str, int]]:
-    return _named(SIZES[4:7])
+    return _named(SMALL)
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return _named((SIZES[3], (1, 4, 1, 5, 12, 3, 3, 80), (1, 3, 3, 3, 8, 4, 2, 200)))
+    return _named(BRIEF)
 
 
 def operands(

@@ -17,30 +17,26 @@ from ._caches import gathered, table
 from ._data import needed
 
 Sizes = tuple[tuple[int, ...], ...]
-SIZES: Sizes = (
-    (0, 2, 1, 3, 4, 16, 2, 8), (2, 2, 1, 3, 4, 16, 0, 16), (2, 4, 2, 2, 9, 16, 4, 64),
-    (2, 6, 2, 1, 11, 16, 5, 128), (1, 3, 1, 3, 8, 32, 6, 200), (1, 2, 2, 5, 3, 16, 2, 80),
-)  # fmt: skip
-"""(b, h, kv_heads, s, pages, page, blocks, d)."""
-LARGE: Sizes = ((2, 8, 2, 1, 90, 32, 40, 128),)
+SIZES: Sizes = ((0, 2, 1, 3, 64, 16, 2, 8), (2, 2, 1, 3, 64, 16, 0, 16), (1, 2, 1, 1, 33, 16, 1, 8))
+SMALL: Sizes = ((2, 4, 2, 2, 230, 16, 3, 64), (1, 2, 2, 1, 256, 32, 2, 200), (1, 2, 1, 5, 40, 16, 2, 80))
+LARGE: Sizes = ((2, 8, 2, 1, 5760, 32, 40, 128),)
+"""(b, h, kv_heads, s, rows, page, blocks, d)."""
 
 
 def _named(sizes: Sizes) -> list[dict[str, int]]:
-    names = ("b", "h", "kv_heads", "s", "pages", "page", "blocks", "d")
-    found = [dict(zip(names, size)) for size in sizes]
-    return [{**size, "rows": size["pages"] * size["kv_heads"] * size["page"]} for size in found]
+    return [dict(zip(("b", "h", "kv_heads", "s", "rows", "page", "blocks", "d"), size)) for size in sizes]
 
 
 def shapes(format: Descriptor | None) -> list[dict[str, int]]:
-    return [{n: x for n, x in size.items() if n not in ("pages",)} for size in _named((*SIZES, *LARGE))]
+    return _named((*SIZES, *SMALL, *LARGE))
 
 
 def small(format: Descriptor | None) -> list[dict[str, int]]:
-    return shapes(format)[:-1]
+    return _named(SMALL)
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return shapes(format)[4:6]
+    return _named((SIZES[2], (1, 2, 2, 1, 96, 16, 1, 200)))
 
 
 def operands(
