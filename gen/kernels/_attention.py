@@ -7,17 +7,15 @@ key at a time, each lane `count` of its numbers. On the CPU a team is one thread
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import gcd
 from typing import Protocol
 
 from ..dsl import Builder, Val
-from ..family import Formula, Operand, Scalar, Variant
+from ..family import Operand, Scalar
 from ..ir import Ref
 from ..target import Target
-from ..vectors import threads_of
 from ._rows import load
 
 MOST = 256
@@ -98,41 +96,13 @@ def with_any(shares: Sequence[Share]) -> list[Share]:
     return [*shares, replace(shares[-1], suffix="any", whole=False)]
 
 
-def over_shares(
-    shares: Sequence[Share],
-    target: Target,
-    heads: Formula,
-    when: Sequence[Formula],
-    options: dict[str, str],
-    build: Callable[[Builder, Share], None],
-    page: str = "",
-) -> Iterator[Variant]:
-    """A variant for each way to share the work out. heads: of keys; page: what whole steps have to divide."""
-    queries: Formula = ["mul", ["div", "h", heads], "s"]
-    always = (["eq", ["mod", "h", heads], 0], ["lt", ["mul", "b", ["mul", "h", "s"]], ROWS], *when)
-    for share in shares:
-        threads = threads_of(target.simd, target.simd * share.groups)
-        tiles: Formula = ["ceildiv", queries, share.rows * share.groups]
-        grid = (["mul", ["mul", "b", heads], tiles], 1, 1)
-        fits: list[Formula] = [["le", "d", share.width * share.lanes]] if share.lanes > 1 else []
-        whole: list[Formula] = [["eq", ["mod", "d", share.vector], 0]] if share.whole else []
-        if share.whole and page:
-            whole.append(["eq", ["mod", page, share.step(target.simd)], 0])
-        conditions = (*always, *whole, *fits)
-        yield Variant(share.suffix, threads, grid, partial(_swap, build, share), conditions, options)
-
-
-def _swap(build: Callable[[Builder, Share], None], share: Share, b: Builder) -> None:
-    build(b, share)
-
-
 @dataclass(frozen=True)
 class Problem:
     """The arguments that all such kernels have. kv_heads: heads of keys."""
 
     q: Ref
     sinks: Ref
-    y: Ref
+    y: Ref | None
     h: Val
     kv_heads: Val
     s: Val
@@ -143,7 +113,9 @@ class Problem:
     has_sinks: Val
 
     @classmethod
-    def of(cls, b: Builder, q: Ref, sinks: Ref, y: Ref, h: Val, kv_heads: Val, s: Val, d: Val) -> Problem:
+    def of(
+        cls, b: Builder, q: Ref, sinks: Ref, y: Ref | None, h: Val, kv_heads: Val, s: Val, d: Val
+    ) -> Problem:
         """With the scalars, which it declares."""
         scale = b.scalar("scale", "f32", "scalar")
         causal, window = (b.scalar(name, "u32", "scalar") for name in ("causal", "window"))
@@ -164,27 +136,27 @@ class Tile:
     first: Val
 
     @classmethod
-    def of_block(cls, b: Builder, p: Problem, share: Share) -> Tile:
+    def of_block(cls, b: Builder, p: Problem, share: Share, block: Val, groups: int) -> Tile:
+        """block: its number among those of `groups` SIMD groups that have tiles of their own."""
         rows = p.h // p.kv_heads * p.s
-        per_block = share.rows * share.groups
-        tiles = b.ceildiv(rows, per_block)
-        pair, tile = b.block() // tiles, tiles - 1 - b.block() % tiles  # those with the most keys come first
-        group = b.thread() // b.simd
-        first = tile * per_block + group * share.rows
+        tiles = b.ceildiv(rows, share.rows * groups)
+        pair, tile = block // tiles, tiles - 1 - block % tiles  # those with the most keys come first
+        first = tile * (share.rows * groups)
+        if groups > 1:
+            first = first + b.thread() // b.simd * share.rows
         return cls(b, p, share, pair // p.kv_heads, pair % p.kv_heads, rows, first)
 
     def row(self, r: Val | int) -> Val:
         """Row r, kept inside the matrix: rows past the end repeat the last and are not stored."""
         return self.b.minimum(self.first + r, self.rows - 1)
 
-    @property
-    def _start(self) -> Val:
-        """The first of all rows among the queries."""
-        return (self.batch * self.p.h + self.kv * (self.p.h // self.p.kv_heads)) * self.p.s
+    def query(self, r: Val) -> Val:
+        """The number of row r among all queries."""
+        return (self.batch * self.p.h + self.kv * (self.p.h // self.p.kv_heads)) * self.p.s + self.row(r)
 
     def line(self, ref: Ref, r: Val) -> Ref:
         """Row r of q or y."""
-        return self.b.at(ref, (self._start + self.row(r)).cast("u64") * self.p.d.cast("u64"))
+        return self.b.at(ref, self.query(r).cast("u64") * self.p.d.cast("u64"))
 
     def head(self, r: Val) -> Val:
         return self.kv * (self.p.h // self.p.kv_heads) + self.row(r) // self.p.s

@@ -52,7 +52,8 @@ class Walk:
             body(first, first)
 
     # ---- the walk
-    def run(self) -> None:
+    def run(self, part: Val | None = None, parts: Val | None = None) -> None:
+        """All keys, or one of equal parts of them."""
         b, share = self.b, self.share
         seen = [self.tile.seen(r, self.keys.length) for r in range(share.rows)]
         for r, (start, end) in enumerate(seen):
@@ -62,7 +63,13 @@ class Walk:
         first = reduce(b.minimum, [start for start, _ in seen])
         end = reduce(b.maximum, [end for _, end in seen])
         self.each_row(self._open)
-        with b.loop(first - first % step, end, step) as base:
+        start, stop = first - first % step, end
+        if part and parts:
+            size = (b.maximum(end, start) - start + (step - 1)) // step
+            size = (size + (parts - 1)) // parts * step
+            start = start + part * size
+            stop = b.minimum(end, start + size)
+        with b.loop(start, stop, step) as base:
             self._step(base, first, end)
         self.each_row(self._join)
 
@@ -185,19 +192,14 @@ class Walk:
             mask //= 2
 
     def write(self) -> None:
-        """Writes the rows; a sink takes its share of the weight."""
+        """Writes the rows."""
         self.each_row(self._write)
 
     def _write(self, r: Val) -> None:
         b, p, share = self.b, self.p, self.share
-        sink = b.var("sink", -inf)
-        with b.when(p.has_sinks.ne(0)):
-            sink.set(b.load(p.sinks, self.tile.head(r)) * LOG2_E)
-        found, its = b.load(self.tops, r), sink.get()
-        top = highest(found, its)
-        mine = power(b, found, top)
-        total = b.load(self.totals, r) * mine + power(b, its, top)
-        factor = b.select(total.eq(0.0), b.const(0.0, "f32"), mine / total)
+        assert p.y is not None, "variants in parts leave what they find in the workspace"
+        top, total = b.load(self.tops, r), b.load(self.totals, r)
+        factor = weight_of(b, top, total, p.sinks, self.tile.head(r), p.has_sinks)
         line, writes = self.tile.line(p.y, r), self.team.eq(0) & (self.tile.first + r < self.tile.rows)
 
         def part(first: Val, slot: Val) -> None:
@@ -216,3 +218,14 @@ def highest(x: Val, y: Val) -> Val:
 def power(b: Builder, score: Val, top: Val) -> Val:
     """2^(score - top), 0 of -inf."""
     return b.op("exp2", score - b.select(top.eq(-inf), b.const(0.0, "f32"), top))
+
+
+def weight_of(b: Builder, found: Val, total: Val, sinks: Ref, head: Val, has_sinks: Val) -> Val:
+    """What weighed sums are to be multiplied by: 1 / the sum of powers; a sink takes its share."""
+    sink = b.var("sink", -inf)
+    with b.when(has_sinks.ne(0)):
+        sink.set(b.load(sinks, head) * LOG2_E)
+    top = highest(found, sink.get())
+    mine = power(b, found, top)
+    whole = total * mine + power(b, sink.get(), top)
+    return b.select(whole.eq(0.0), b.const(0.0, "f32"), mine / whole)

@@ -29,12 +29,11 @@ from ._attention import (
     Problem,
     Share,
     Tile,
-    over_shares,
     read,
     shares,
     with_any,
 )
-from ._online import Walk
+from ._parts import Room, attend, output, over_shares
 
 
 @dataclass(frozen=True)
@@ -57,24 +56,25 @@ class Whole:
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
-    def build(b: Builder, share: Share) -> None:
+    def build(b: Builder, share: Share, in_parts: bool) -> None:
         q, k, v = (b.buffer(name, dtype) for name in ("q", "k", "v"))
-        lengths, sinks, y = b.buffer("lengths", "i32"), b.buffer("sinks", "f32"), b.buffer("y", dtype, "out")
-        h, hk, s, t, d = (b.scalar(name) for name in ("h", "hk", "s", "t", "d"))
+        lengths, sinks = b.buffer("lengths", "i32"), b.buffer("sinks", "f32")
+        y, space = output(b, dtype, in_parts)
+        batches, h, hk, s, t, d = (b.scalar(name) for name in ("b", "h", "hk", "s", "t", "d"))
         has_lengths = b.scalar("has_lengths")
-        p = Problem.of(b, q, sinks, y, h, hk, s, d)
-        tile = Tile.of_block(b, p, share)
-        with b.when(tile.first < tile.rows):
+
+        def keys(tile: Tile) -> Whole:
             length = b.var("length", t, "u32")
             with b.when(has_lengths.ne(0)):
                 length.set(b.minimum(b.maximum(b.load(lengths, tile.batch), 0).cast("u32"), t))
             start = (tile.batch * hk + tile.kv) * t
-            walk = Walk(tile, Whole(b, share, {"k": k, "v": v}, start, length.get(), d))
-            walk.run()
-            walk.write()
+            return Whole(b, share, {"k": k, "v": v}, start, length.get(), d)
 
-    keys = ["lt", ["mul", ["mul", "b", "hk"], "t"], ROWS]
-    yield from over_shares(with_any(shares(target, 8)), target, "hk", (keys,), options, build)
+        attend(b, Problem.of(b, q, sinks, y, h, hk, s, d), share, t, space, batches, keys)
+
+    rows = ["lt", ["mul", ["mul", "b", "hk"], "t"], ROWS]
+    room, every = Room((("t", "shape"),)), with_any(shares(target, 8))
+    yield from over_shares(every, target, "hk", room, (rows,), options, dtype, build)
 
 
 FAMILY = Family(

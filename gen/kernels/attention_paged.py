@@ -26,13 +26,12 @@ from ._attention import (
     Problem,
     Share,
     Tile,
-    over_shares,
     read,
     shares,
     with_any,
 )
 from ._kv import LENGTHS, PAGED, TABLE, TABLES, Pages
-from ._online import Walk
+from ._parts import Room, attend, output, over_shares
 from .kv_append_paged import CACHE
 
 
@@ -61,22 +60,26 @@ class Paged:
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
-    def build(b: Builder, share: Share) -> None:
+    def build(b: Builder, share: Share, in_parts: bool) -> None:
         q, k, v = (b.buffer(name, dtype) for name in ("q", "k", "v"))
-        table, lengths = b.buffer("block_table", "i32"), b.buffer("lengths", "i32")
-        sinks, y = b.buffer("sinks", "f32"), b.buffer("y", dtype, "out")
-        h, hk, s, d = (b.scalar(name) for name in ("h", "hk", "s", "d"))
+        table, lengths, sinks = (
+            b.buffer("block_table", "i32"),
+            b.buffer("lengths", "i32"),
+            b.buffer("sinks", "f32"),
+        )
+        y, space = output(b, dtype, in_parts)
+        batches, h, hk, s, d = (b.scalar(name) for name in ("b", "h", "hk", "s", "d"))
         pages = Pages(b, table, b.scalar("pages"), hk, b.scalar("page"), b.scalar("blocks"))
+
+        def keys(tile: Tile) -> Paged:
+            return Paged(b, share, {"k": k, "v": v}, pages, tile, pages.tokens(lengths, tile.batch), d)
+
         p = Problem.of(b, q, sinks, y, h, hk, s, d)
-        tile = Tile.of_block(b, p, share)
-        with b.when(tile.first < tile.rows):
-            length = pages.tokens(lengths, tile.batch)
-            walk = Walk(tile, Paged(b, share, {"k": k, "v": v}, pages, tile, length, d))
-            walk.run()
-            walk.write()
+        attend(b, p, share, pages.blocks * pages.page, space, batches, keys)
 
     rows = ["lt", ["mul", ["mul", "pages", "hk"], "page"], ROWS]
-    yield from over_shares(with_any(shares(target, 8)), target, "hk", (rows, *TABLES), options, build, "page")
+    room, every = Room((("blocks", "shape"), ("page", "shape"))), with_any(shares(target, 8))
+    yield from over_shares(every, target, "hk", room, (rows, *TABLES), options, dtype, build, "page")
 
 
 FAMILY = Family(

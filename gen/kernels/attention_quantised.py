@@ -27,11 +27,10 @@ from ._attention import (
     Problem,
     Share,
     Tile,
-    over_shares,
     shares,
 )
 from ._kv import LENGTHS, PAGED, TABLE, Pages
-from ._online import Walk
+from ._parts import Room, attend, output, over_shares
 
 MOST_CHUNK = 64
 """Numbers of a head that a lane can hold."""
@@ -86,30 +85,34 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
     fmt = require(fmt, "attention_quantised")
     walk = steps(fmt, 32)
 
-    def build(b: Builder, share: Share) -> None:
+    def build(b: Builder, share: Share, in_parts: bool) -> None:
         q = b.buffer("q", dtype)
         fields = {name: Packed(b, fmt, target, walk, name) for name in ("k", "v")}
-        table, lengths = b.buffer("block_table", "i32"), b.buffer("lengths", "i32")
-        sinks, y = b.buffer("sinks", "f32"), b.buffer("y", dtype, "out")
-        h, s, d, rows, blocks = (b.scalar(name) for name in ("h", "s", "d", "rows", "blocks"))
+        table, lengths, sinks = (
+            b.buffer("block_table", "i32"),
+            b.buffer("lengths", "i32"),
+            b.buffer("sinks", "f32"),
+        )
+        y, space = output(b, dtype, in_parts)
+        batches, h, s, d, rows, blocks = (b.scalar(name) for name in ("b", "h", "s", "d", "rows", "blocks"))
         heads, page = (b.scalar(name, "u32", "scalar") for name in ("kv_heads", "page"))
         for each in fields.values():
             each.declare_pitches(d)
         pages = Pages(b, table, rows // (heads * page), heads, page, blocks)
-        p = Problem.of(b, q, sinks, y, h, heads, s, d)
-        tile = Tile.of_block(b, p, share)
-        with b.when(tile.first < tile.rows):
-            caches = Coded(b, walk, fields, pages, tile, pages.tokens(lengths, tile.batch))
-            whole = Walk(tile, caches)
-            whole.run()
-            whole.write()
+
+        def keys(tile: Tile) -> Coded:
+            return Coded(b, walk, fields, pages, tile, pages.tokens(lengths, tile.batch))
+
+        attend(b, Problem.of(b, q, sinks, y, h, heads, s, d), share, blocks * page, space, batches, keys)
 
     heads: Formula = ["max", 1, "kv_heads"]
     when: tuple[Formula, ...] = (
         ["gt", "kv_heads", 0], ["gt", "page", 0], ["lt", "rows", ROWS], ["lt", ["mul", "b", "blocks"], ROWS],
         ["le", ["mul", "blocks", "page"], 2**30], ["lt", TILE, ROWS],
     )  # fmt: skip
-    yield from over_shares(shares(target, walk.chunk), target, heads, when, options, build, "page")
+    room = Room((("blocks", "shape"), ("page", "scalar")))
+    every = shares(target, walk.chunk)
+    yield from over_shares(every, target, heads, room, when, options, dtype, build, "page")
 
 
 FAMILY = Family(

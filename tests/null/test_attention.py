@@ -1,5 +1,5 @@
-"""Attention and its caches as the loader calls them, on the CPU: against softmax in float64 (scipy; torch's own
-attention where it is installed), at the ends of what they take, and with indices that lead nowhere."""
+"""Attention and its caches as the loader calls them, on the CPU: against softmax in float64 (scipy; torch's
+own attention where it is installed), at the ends of what they take, and with indices that lead nowhere."""
 
 from __future__ import annotations
 
