@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import wootz
 from scipy import special
+from wootz.caches import check_block_table, check_lengths
 from wootz.errors import ArgumentError, DtypeError
 
 from gen.cli import main
@@ -32,11 +33,15 @@ Call = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def call(tmp_path_factory: pytest.TempPathFactory) -> Call:
+def lib(tmp_path_factory: pytest.TempPathFactory) -> wootz.Library:
     folder = tmp_path_factory.mktemp("attention")
     (folder / "mine.yaml").write_text(MANIFEST)
     assert main(["build", "--manifest", str(folder / "mine.yaml"), "--out", str(folder / "out")]) == 0
-    lib = wootz.load(folder / "out")
+    return wootz.load(folder / "out")
+
+
+@pytest.fixture(scope="module")
+def call(lib: wootz.Library) -> Call:
     formats = {"attention_quantised": "int8"}
 
     def run(kernel: str, *operands: Any, **named: Any) -> Any:
@@ -157,7 +162,7 @@ def paged(k: Array, page: int, rng: np.random.Generator) -> tuple[Array, Array]:
 def test_pages_are_the_same_as_one_cache(call: Call, page: int) -> None:
     rng = np.random.default_rng(page)
     q, k, v, lengths = random(3, 4, 2, 24), random(3, 2, 37, 24), random(3, 2, 37, 24), np.int32([37, 20, 1])
-    (keys, table), values = paged(k, page, rng), None
+    keys, table = paged(k, page, rng)
     values = np.full_like(keys, np.nan)
     for entry, token in np.ndindex(3, 37):
         values[table[entry, token // page], :, token % page] = v[entry, :, token]
@@ -183,7 +188,7 @@ def test_appended_rows_are_read_back(call: Call) -> None:
     assert np.array_equal(whole[0][:, :, 6], k[:, 0])
 
 
-def test_quantised_pages(call: Call) -> None:
+def test_quantised_pages(call: Call, lib: wootz.Library) -> None:
     rng, heads, page, d = np.random.default_rng(3), 2, 16, 64
     q, k, v, lengths = (
         random(2, 4, 3, d),
@@ -196,7 +201,7 @@ def test_quantised_pages(call: Call) -> None:
     for entry, token in np.ndindex(2, 40):
         values[table[entry, token // page], :, token % page] = v[entry, :, token]
     rows = [np.nan_to_num(a).reshape(-1, d) for a in (keys, values)]
-    coded = [wootz.quantize(a, "int8") for a in rows]
+    coded = [wootz.quantize(a, lib.format("int8")) for a in rows]
     decoded = [a.dequantize().reshape(keys.shape) for a in coded]
     named = {"causal": True, "window": 9}
     found = call("attention_quantised", q, *coded, table, lengths, kv_heads=heads, page=page, **named)
@@ -233,11 +238,11 @@ def test_indices_that_lead_nowhere(call: Call) -> None:
     [
         ("attention", ((1, 3, 1, 8), (1, 2, 1, 8), (1, 2, 1, 8)), {}, ArgumentError, "h % hk"),
         ("attention", ((1, 2, 1, 8), (1, 2, 1, 8), (1, 2, 2, 8)), {}, ArgumentError, "v has t=2, k has t=1"),
-        ("attention", ((1, 1, 1, 264),) * 3, {}, ArgumentError, "q has d=264; attention takes d from 1 to 256"),
+        ("attention", ((1, 1, 1, 264),) * 3, {}, ArgumentError, "q has d=264; attention takes d from 1"),
         ("attention", ((1, 1, 1, 8),) * 3, {"causal": 2}, ArgumentError, "causal is 2; want one of no, yes"),
         ("attention", ((1, 1, 1, 8),) * 3, {"window": -1}, ArgumentError, "window is -1"),
         ("attention", ((1, 1, 1, 8),) * 3, {"lengths": np.zeros(1)}, DtypeError, "lengths has elements"),
-        ("attention", ((1, 1, 1, 8),) * 3, {"sinks": np.zeros(2, np.float32)}, ArgumentError, "sinks has h=2"),
+        ("attention", ((1, 1, 1, 8),) * 3, {"sinks": np.ones(2, "f4")}, ArgumentError, "sinks has h=2"),
         ("kv_append", ((1, 0, 1, 8),) * 2, {}, ArgumentError, "k has s=0; kv_append takes s from 1"),
     ],
 )  # fmt: skip
@@ -260,3 +265,26 @@ def test_a_cache_is_not_the_new_rows(call: Call) -> None:
     frozen.setflags(write=False)
     with pytest.raises(ArgumentError, match="v_cache is read-only; the kernel writes to it"):
         call("kv_append", k, v, np.zeros(1, np.int32), cache, frozen)
+
+
+def test_what_kernels_leave_out_is_named() -> None:
+    table, lengths = np.int32([[0, 2, -1], [1, 7, 0]]), np.int32([8, 4])
+    check_block_table(table, lengths, 3, 4)  # page -1 and page 7 have no token yet
+    for lens, new, message in (
+        ([9, 4], 0, r"block_table\[0, 2\]: wanted one of the cache's 3 pages, 0 to 2; got -1"),
+        ([8, 4], 1, r"block_table\[0, 2\]"),
+        ([0, 5], 0, r"block_table\[1, 1\]: .*; got 7"),
+        ([13, 0], 0, r"lengths\[0\]: wanted 0 to 12; got 13"),
+        ([0, -1], 0, r"lengths\[1\]: wanted 0 to 12; got -1"),
+        ([0, 11], 2, r"lengths\[1\]: wanted 0 to 10, for there is room for 12 tokens and 2 are new; got 11"),
+        ([1], 0, r"block_table: wanted a row for each of the 1 lengths; got 2"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            check_block_table(table, np.int32(lens), 3, 4, new)
+    check_lengths(np.int32([0, 5]), 5)
+    with pytest.raises(ArgumentError, match=r"lengths\[1\]: wanted 0 to 5; got 6"):
+        check_lengths(np.int32([0, 6]), 5)
+    with pytest.raises(DtypeError, match="lengths: wanted dtype int32; got int64"):
+        check_lengths(np.zeros(2, np.int64), 5)
+    with pytest.raises(ArgumentError, match=r"block_table: wanted 2 axes; got shape \(2,\)"):
+        check_block_table(lengths, lengths, 3, 4)

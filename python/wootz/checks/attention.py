@@ -16,6 +16,7 @@ SIZES: Sizes = (
     (0, 2, 1, 3, 4, 8), (1, 2, 2, 0, 5, 8), (2, 2, 1, 3, 0, 16), (1, 1, 1, 1, 1, 1), (1, 2, 2, 3, 7, 7),
     (2, 6, 2, 1, 13, 64), (1, 4, 1, 2, 37, 80), (1, 2, 1, 9, 6, 24), (1, 2, 2, 3, 11, 256),
     (1, 2, 1, 2, 9, 136), (1, 2, 2, 3, 9, 99),
+    (1, 2, 1, 2, 530, 24), (1, 1, 1, 1, 601, 136),
 )  # fmt: skip
 """(b, h, hk, s, t, d)."""
 LARGE: Sizes = (
@@ -24,7 +25,13 @@ LARGE: Sizes = (
     (1, 2, 1, 90, 90, 96),
     (2, 3, 1, 37, 41, 256),
 )
-BRIEF: Sizes = ((1, 2, 1, 3, 9, 7), (1, 4, 2, 3, 11, 40), (1, 2, 1, 1, 5, 136))
+BRIEF: Sizes = (
+    (1, 2, 1, 3, 9, 7),
+    (1, 4, 2, 3, 11, 40),
+    (1, 2, 1, 1, 5, 136),
+    (1, 2, 1, 1, 513, 8),
+    (1, 1, 1, 1, 513, 136),
+)
 
 
 def _named(sizes: Sizes) -> list[dict[str, int]]:
@@ -40,7 +47,7 @@ def small(format: Descriptor | None) -> list[dict[str, int]]:
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return _named(BRIEF)
+    return [{"sms": 1, **size} for size in _named(BRIEF)]
 
 
 def operands(

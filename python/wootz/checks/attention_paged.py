@@ -19,9 +19,21 @@ SIZES: Sizes = (
     (1, 2, 1, 4, 5, 20, 3, 15),
 )  # fmt: skip
 """(b, h, hk, s, pages, page, blocks, d)."""
-SMALL: Sizes = ((2, 4, 2, 1, 9, 8, 3, 64), (1, 4, 1, 2, 7, 3, 5, 80), (1, 2, 2, 3, 5, 4, 3, 200))
+SMALL: Sizes = (
+    (2, 2, 1, 1, 9, 64, 9, 40),
+    (1, 1, 1, 2, 8, 64, 9, 136),
+    (2, 4, 2, 1, 9, 8, 3, 64),
+    (1, 4, 1, 2, 7, 3, 5, 80),
+    (1, 2, 2, 3, 5, 4, 3, 200),
+)
 LARGE: Sizes = ((3, 16, 4, 1, 200, 16, 60, 128), (2, 4, 2, 40, 40, 32, 10, 64))
-BRIEF: Sizes = ((2, 2, 1, 1, 5, 8, 2, 40), (1, 4, 1, 2, 4, 3, 2, 80), (1, 2, 1, 2, 4, 4, 2, 200))
+BRIEF: Sizes = (
+    (1, 2, 1, 1, 8, 64, 8, 8),
+    (1, 1, 1, 1, 8, 64, 8, 136),
+    (2, 2, 1, 1, 5, 8, 2, 40),
+    (1, 4, 1, 2, 4, 3, 2, 80),
+    (1, 2, 1, 2, 4, 4, 2, 200),
+)
 
 
 def _named(sizes: Sizes) -> list[dict[str, int]]:
@@ -33,11 +45,11 @@ def shapes(format: Descriptor | None) -> list[dict[str, int]]:
 
 
 def small(format: Descriptor | None) -> list[dict[str, int]]:
-    return _named(SMALL)
+    return [{"sms": 1, **size} for size in _named(SMALL)]
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return _named(BRIEF)
+    return [{"sms": 1, **size} for size in _named(BRIEF)]
 
 
 def operands(

@@ -18,7 +18,13 @@ from ._data import needed
 
 Sizes = tuple[tuple[int, ...], ...]
 SIZES: Sizes = ((0, 2, 1, 3, 64, 16, 2, 8), (2, 2, 1, 3, 64, 16, 0, 16), (1, 2, 1, 1, 33, 16, 1, 8))
-SMALL: Sizes = ((2, 4, 2, 2, 230, 16, 3, 64), (1, 2, 2, 1, 256, 32, 2, 200), (1, 2, 1, 5, 40, 16, 2, 80))
+SMALL: Sizes = (
+    (1, 2, 1, 1, 576, 64, 9, 40),
+    (1, 1, 1, 2, 576, 64, 9, 136),
+    (2, 4, 2, 2, 230, 16, 3, 64),
+    (1, 2, 2, 1, 256, 32, 2, 200),
+    (1, 2, 1, 5, 40, 16, 2, 80),
+)
 LARGE: Sizes = ((2, 8, 2, 1, 5760, 32, 40, 128),)
 """(b, h, kv_heads, s, rows, page, blocks, d)."""
 
@@ -32,11 +38,11 @@ def shapes(format: Descriptor | None) -> list[dict[str, int]]:
 
 
 def small(format: Descriptor | None) -> list[dict[str, int]]:
-    return _named(SMALL)
+    return [{"sms": 1, **size} for size in _named(SMALL)]
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return _named((SIZES[2], (1, 2, 2, 1, 96, 16, 1, 200)))
+    return [{"sms": 1, **size} for size in _named((*SMALL[:2], SIZES[2], (1, 2, 2, 1, 96, 16, 1, 200)))]
 
 
 def operands(
