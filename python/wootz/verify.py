@@ -78,13 +78,13 @@ def _blank(
     made = made_fields(record.get("kind", "array"))
     if not made:
         return where.output(shape, dtype)
-    parts = {name: where.output(value.fields[name].shape, "u8") for name in made}
+    parts = {n: where.output(a.shape, _SHORT[a.dtype.name]) for n, a in value.fields.items() if n in made}
     rest = {n: where.put(a, _SHORT[a.dtype.name]) for n, a in value.fields.items() if n not in parts}
-    tensor = type(value)(value.format, value.shape, {n: parts[n].array for n in parts} | rest)
+    tensor = type(value)(value.format, value.shape, {n: part.array for n, part in parts.items()} | rest)
 
     def read() -> tuple[NDArray[Any], bool]:
         found = [part.read() for part in parts.values()]
-        row = np.concatenate([np.ravel(array) for array, _ in found])
+        row = np.concatenate([np.ravel(array).view(np.uint8) for array, _ in found])
         return row.reshape(shape), all(whole for _, whole in found)
 
     return Output(tensor, read)

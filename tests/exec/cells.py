@@ -237,7 +237,7 @@ class Cell:
             if any(a.tobytes() != b.tobytes() for a, b in zip(result, results[0])):
                 raise Wrong(f"order {order} gives other bits than order {orders[0]}")
         made, changed = results[0][: len(blanks)], results[0][len(blanks) :]
-        whole = made[0] if len(blanks) == 1 else np.concatenate([a.ravel() for a in made])
+        whole = made[0] if len(blanks) == 1 else np.concatenate([a.ravel().view(np.uint8) for a in made])
         kind = self.kernel["output"].get("kind", "array")
         dtype = "u8" if kind != "array" else self.types[self.kernel["output"]["name"]]
         compared = reference.compare(whole.reshape(expected.value.shape), expected, dtype)
