@@ -324,7 +324,7 @@ def _zero(b: Builder, fmt: Format, found: Range, scale: Val, target: Target) -> 
         return code, value + 1.0 if lacks else value
     there = absolute(scale) > 0.0
     factor, _ = moved(b, absolute(scale))
-    above = b.select(there, signed(low * factor, SIGN ^ (scale.bitcast("u32") & SIGN)), 0.0)
+    above = b.select(there, signed(low * factor, (scale.bitcast("u32") & SIGN) ^ SIGN), 0.0)
     below = b.select(there, absolute(scale) * factor, 1.0)
     base = int(fmt.element.min) - lacks
     least, most = int(min(zero.element.values())), int(max(zero.element.values()))
