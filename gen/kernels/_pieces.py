@@ -92,15 +92,18 @@ class Output:
         each = 8 // gcd(field.bits, 8)
         start = first // each * (each * field.bits // 8)
         if 8 % field.bits:  # the guard byte, until the last one's entries come
-            with b.when(start + entries.size * field.bits // 8 >= pitch):
+            with b.when(start + (entries.size * field.bits // 8 + 1) >= pitch):
                 b.store(line, pitch - 1, 0)
         held = [b.load(entries, i) for i in range(entries.size)]
         for at, byte in enumerate(gathered(held, field.bits, _stream(entries.size, field.bits), 8)):
             with b.when(start + at < pitch):
                 b.store(line, start + at, byte.cast("u8"))
 
-    def store_codes(self, line: Ref, first: Val, codes: Sequence[Val], blocks: Sequence[Entries]) -> None:
-        """The words of whole periods, with the inline fields of their blocks."""
+    def store_codes(
+        self, line: Ref, first: Val, end: Val, codes: Sequence[Val], blocks: Sequence[Entries]
+    ) -> None:
+        """The words of whole periods, with the inline fields of their blocks; those that begin before `end`,
+        which a period does."""
         b, layout, bits = self.b, self.fmt.layout, self.fmt.element.bits
         units, unit_bits = len(codes) // layout.unit, 8 * layout.unit_bytes
         values, places, widths = list(codes), [], [bits] * len(codes)
@@ -115,9 +118,12 @@ class Output:
                 widths.append(inline.bits)
         words = gathered(values, widths, places, 32)
         start = first // layout.unit * layout.unit_bytes
-        count = next(c for c in (4, 2, 1) if len(words) % c == 0 and layout.load % (4 * c) == 0)
-        for at in range(0, len(words), count):
-            b.store_words(line, start + 4 * at, words[at : at + count])
+        each = len(words) // (len(codes) // layout.period)
+        count = next(c for c in (4, 2, 1) if each % c == 0 and layout.load % (4 * c) == 0)
+        for n, period in enumerate(range(0, len(words), each)):
+            with b.when(first + n * layout.period < end):
+                for at in range(period, period + each, count):
+                    b.store_words(line, start + 4 * at, words[at : at + count])
 
 
 def _stream(count: int, bits: int) -> list[list[int]]:

@@ -137,7 +137,7 @@ class Range:
         finite = bits < INFINITY
         self.infinite.set(self.infinite.get() | as_number(b, bits.eq(INFINITY)))
         if self.kind == "ends":
-            there = finite & inside
+            there, value = bits.ne(INFINITY) & inside, b.select(bits > INFINITY, 0.0, value)
             self.low.set(b.minimum(self.low.get(), b.select(there, value, inf)))
             self.high.set(b.maximum(self.high.get(), b.select(there, value, -inf)))
             return
@@ -437,10 +437,9 @@ class Codes:
         """Of any numbers: how many midpoints the quotient is past, by halves."""
         b, element = self.b, self.fmt.element
         middles = thresholds(element)
-        most = 4 * max(abs(m) for m, *_ in middles)
+        most = 4 * max(abs(v) for v in element.values())
         near = clamp(b, ratio.near, -most, most)
-        rest = b.select(absolute(ratio.near) < inf, ratio.rest, 0.0)
-        ratio = Quotient(b, near, rest, ratio.divisor)
+        rest = b.select(absolute(ratio.near) < most, ratio.rest, 0.0)
         size = 1 << len(middles).bit_length()
         fill = [inf] * (size - 1 - len(middles))
         above = b.table("middles", [m for m, *_ in middles] + fill)

@@ -111,8 +111,7 @@ def _piece(
         codes = [Codes(b, fmt, found) for found in made]
         with b.loop(0, each, size.step) as at:
             first = start + i * each + at
-            with b.when(first < y.padded(line.k)):
-                y.store_codes(out, first, line.codes(first, size.step, codes), made)
+            y.store_codes(out, first, y.padded(line.k), line.codes(first, size.step, codes), made)
     for f, to, pitch in sides:
         if f.name in streams:
             y.store_stream(f, to, pitch, start // size.block, streams[f.name])
@@ -193,7 +192,8 @@ def _tiles(fmt: Format, target: Target, dtype: str, b: Builder) -> None:
     steps, items = each(b.select(last, y.padded(k), left + columns), size.step)
     with b.loop(b.thread(), items, b.function.threads) as item:
         row, first = top + item // steps, left + item % steps * size.step
-        y.store_codes(y.codes(row, k), first, line_of(row).codes(first, size.step, codes), [made])
+        packed = line_of(row).codes(first, size.step, codes)
+        y.store_codes(y.codes(row, k), first, y.padded(k), packed, [made])
 
 
 # ------------------------------------------------------------ the kernel
