@@ -31,7 +31,7 @@ LIMITS = {"b": (0, 2**31 - 1), "h": (1, 2**16), "s": MANY, "d": (1, MOST)}
 HEADS = {"hk": (1, 2**16)}
 QUERIES = ("b", "h", "s", "d")
 SINKS = Operand("sinks", "array", ("h",), dtype="f32", optional=True)
-SCALARS = (Scalar("scale", "f32", 0), Scalar("causal", "u32", 0, ("no", "yes")), Scalar("window", "u32", 0))
+SCALARS = (Scalar("scale", "f32", 0), Scalar("causal", "u32", 0), Scalar("window", "u32", 0))
 Found = tuple[Val, Val]
 """The row of a key among the rows of d numbers, and whether there is one."""
 

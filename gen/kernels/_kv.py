@@ -64,6 +64,36 @@ Arguments = Callable[[Builder, Val], "tuple[Val, Place]"]
 and place(batch entry, head, token): the row of the caches."""
 
 
+@dataclass(frozen=True)
+class Token:
+    """A new token's row of one head, of k and v [b, s, hk, d]."""
+
+    b: Builder
+    row: Val
+    s: Val
+    hk: Val
+
+    @property
+    def batch(self) -> Val:
+        return self.row // self.hk // self.s
+
+    def place(self, positions: Ref, lengths: Ref, room: Val, place: Place, first: Val) -> Found:
+        """Where it goes. first: whether this thread is the row's first one; that of an entry's first row
+        writes what the entry holds."""
+        b, position = self.b, self.b.load(positions, self.batch)
+        start = b.maximum(position, 0).cast("u32")
+        with b.when(self.row.eq(self.batch * self.s * self.hk) & first):
+            held = b.select(position < 0, b.const(0, "u32"), b.minimum(start + self.s, room))
+            b.store(lengths, self.batch, held.cast("i32"))
+        token = start + self.row // self.hk % self.s
+        row, there = b.var("place", 0, "u32"), b.var("there", 0, "u32")
+        with b.when((position >= 0) & (token < room)):
+            to, found = place(self.batch, self.row % self.hk, token)
+            row.set(to)
+            there.set(b.select(found, b.const(1, "u32"), b.const(0, "u32")))
+        return row.get(), there.get().ne(0)
+
+
 def append(
     dtype: str, target: Target, options: dict[str, str], arguments: Arguments, when: Sequence[Formula]
 ) -> Iterator[Variant]:
@@ -81,21 +111,13 @@ def append(
             room, place = arguments(b, hk)
             parts = d // count
             item = b.block() * threads + b.thread()
-            row, first = item // parts, item % parts * count
-            token, head = row // hk, row % hk
-            batch, i = token // s, token % s
-            with b.when(batch < batches):
-                position = b.load(positions, batch)
-                start = b.maximum(position, 0).cast("u32")
-                with b.when(row.eq(batch * s * hk) & first.eq(0)):
-                    held = b.select(position < 0, b.const(0, "u32"), b.minimum(start + s, room))
-                    b.store(lengths, batch, held.cast("i32"))
-                with b.when((position >= 0) & (start + i < room)):
-                    to, there = place(batch, head, start + i)
-                    with b.when(there):
-                        for source, cache in zip(sources, caches):
-                            line = b.at(source, row.cast("u64") * d.cast("u64"))
-                            copy(b, line, b.at(cache, to.cast("u64") * d.cast("u64")), first, count)
+            token, first = Token(b, item // parts, s, hk), item % parts * count
+            with b.when(token.batch < batches):
+                to, there = token.place(positions, lengths, room, place, first.eq(0))
+                with b.when(there):
+                    for source, cache in zip(sources, caches):
+                        line = b.at(source, token.row.cast("u64") * d.cast("u64"))
+                        copy(b, line, b.at(cache, to.cast("u64") * d.cast("u64")), first, count)
 
         grid = (["ceildiv", items, threads], 1, 1)
         yield Variant(suffix, threads, grid, build, (*aligned, ["lt", items, ROWS], *when), options)

@@ -123,17 +123,18 @@ class Reader:
             view = call.look(operand, spec.name)
             check_memory(spec.name, view, self.dtypes[spec.name])
             call.binding.bind(spec, view.shape)
-            if spec.updated and view.readonly:
-                raise ArgumentError(f"{spec.name} is read-only; the kernel writes to it")
+            _check_writable(spec, spec.name, view)
         for spec in self.signature.operands:
             if spec.updated:
                 self._check_apart(call, spec.name)
 
     def _check_apart(self, call: Call, updated: str) -> None:
-        """An operand that is written to lies in no other's memory."""
-        for other, view in call.views.items():
-            if other != updated and updated in call.views:
-                check_overlap(other, view, updated, call.views[updated], False)
+        """An operand that is written to lies in no other's memory, and so do its fields."""
+        own = [name for name in call.views if name.partition(".")[0] == updated]
+        for name in own:
+            for other, view in call.views.items():
+                if other not in own:
+                    check_overlap(other, view, name, call.views[name], False)
 
     def _read_tensor(self, call: Call, spec: Operand, tensor: Any) -> None:
         wanted = self._request.format
@@ -151,7 +152,9 @@ class Reader:
         call.binding.bind(spec, shape)
         fields = tensor.fields
         for name, part, dtype, extents in self._parts(spec, wanted, shape):
-            check_memory(name, call.look(fields[part], name), dtype, extents)
+            view = call.look(fields[part], name)
+            check_memory(name, view, dtype, extents)
+            _check_writable(spec, name, view)
 
     def own_format(self, spec: Operand) -> str:
         """The elements that a tensor has to have when its format is not the cell's; else nothing."""
@@ -319,6 +322,11 @@ class Reader:
                 parts = _named_fields(each, self._request.format, (1,) * len(each.shape))
                 names += [name for name, _, _, _ in parts]
         return names
+
+
+def _check_writable(spec: Operand, name: str, view: Any) -> None:
+    if spec.updated and view.readonly:
+        raise ArgumentError(f"{name} is read-only; the kernel writes to it")
 
 
 def _named_fields(spec: Operand, format: Descriptor, shape: tuple[int, ...]) -> list[Any]:

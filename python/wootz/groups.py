@@ -57,14 +57,14 @@ def check_groups(counts: Any, offsets: Any, rows: int, align: int = 1) -> None:
             )
 
 
-def check_indices(indices: Any, experts: int) -> None:
-    """Raises ArgumentError for an index that a bank of `experts` matrices does not have; DtypeError for an
-    array that is not int32. Copies the indices, which waits for the device."""
-    experts = whole("experts", experts, 1)
+def check_indices(indices: Any, count: int) -> None:
+    """Raises ArgumentError for an index that is none of `count` things: the matrices of a bank, the rows of a
+    matrix; DtypeError for an array that is not int32. Copies the indices, which waits for the device."""
+    count = whole("count", count, 1)
     values = host("indices", indices)
-    if (bad := np.flatnonzero((values < 0) | (values >= experts))).size:
+    if (bad := np.flatnonzero((values < 0) | (values >= count))).size:
         raise ArgumentError(
-            f"indices[{bad[0]}]: wanted 0 to {experts - 1}, one of the bank's {experts} matrices; "
+            f"indices[{bad[0]}]: wanted 0 to {count - 1}, one of the {count} that there are; "
             f"got {values[bad[0]]}"
         )
 

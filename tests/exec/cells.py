@@ -209,7 +209,7 @@ class Cell:
         """The arrays to write to, by the names of arguments, in the order in which `expected` has them."""
         name, kind = self.kernel["output"]["name"], self.kernel["output"].get("kind", "array")
         updated = {o["name"] for o in self.kernel["operands"] if o.get("updated")}
-        wanted = [a.name for a in entry.args if a.role == "out" and a.name not in updated]
+        wanted = [a.name for a in entry.args if a.role == "out" and a.name.partition(".")[0] not in updated]
         if kind != "array" and name in given:  # a tensor to write to
             parts = {f"{name}.{field}": a for field, a in given[name].fields.items()}
             return {key: poisoned(a.shape, a.dtype) for key, a in parts.items() if key in wanted}
@@ -228,7 +228,9 @@ class Cell:
         entry = self.entry(known)
         blanks = self.blanks(entry, given, expected)
         updates = checks.updates(self.kernel["key"], options, drawn, self.dtype)
-        values = arguments(given, known, *blanks.items(), *((name, given[name]) for name in updates))
+        values = arguments(
+            given, known, *blanks.items(), *((name, checks.array_of(given, name)) for name in updates)
+        )
         results = []
         for order in orders:
             found = program.run(entry, values, order, LAUNCH_SECONDS)
@@ -237,12 +239,13 @@ class Cell:
             if any(a.tobytes() != b.tobytes() for a, b in zip(result, results[0])):
                 raise Wrong(f"order {order} gives other bits than order {orders[0]}")
         made, changed = results[0][: len(blanks)], results[0][len(blanks) :]
-        whole = made[0] if len(blanks) == 1 else np.concatenate([a.ravel() for a in made])
+        whole = made[0] if len(blanks) == 1 else np.concatenate([a.ravel().view(np.uint8) for a in made])
         kind = self.kernel["output"].get("kind", "array")
         dtype = "u8" if kind != "array" else self.types[self.kernel["output"]["name"]]
         compared = reference.compare(whole.reshape(expected.value.shape), expected, dtype)
         for (name, wanted), array in zip(updates.items(), changed):
-            compared = compared.worst(reference.compare(array, wanted, self.types[name]))
+            found, dtype = (array.view(np.uint8), "u8") if "." in name else (array, self.types[name])
+            compared = compared.worst(reference.compare(found, wanted, dtype))
         if not compared.passed:
             raise Wrong(f"error {compared.error:.3g}, tolerance {compared.tolerance:.3g}")
         if self.kernel["key"] == "copy" and whole.tobytes() != drawn["x"].tobytes():

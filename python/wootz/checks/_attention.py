@@ -25,7 +25,6 @@ from ._data import activations
 Doubles = NDArray[np.float64]
 Keys = tuple[Doubles, Doubles, NDArray[np.bool_]]
 """k and v of [hk, n, d], and which of the n keys there are."""
-WORDS = ("no", "yes")
 
 
 def queries(size: Mapping[str, int], dtype: str, rng: np.random.Generator) -> dict[str, Any]:
@@ -40,7 +39,7 @@ def queries(size: Mapping[str, int], dtype: str, rng: np.random.Generator) -> di
         sinks = rng.standard_normal(h) * 3.0
         given["sinks"] = np.where(rng.random(h) < 0.3, -np.inf, sinks).astype(np.float32)
     if kind & 4:
-        given["causal"] = WORDS[1]
+        given["causal"] = 1
     if kind & 8:
         given["window"] = int(rng.choice([1, 2, 7, 40]))
     if rng.random() < 0.3:
@@ -75,7 +74,7 @@ def visible(s: int, n: int, operands: Mapping[str, Any]) -> NDArray[np.bool_]:
     place, j = np.arange(s)[:, None] + (n - s), np.arange(n)[None, :]
     window = operands.get("window", 0)
     seen = np.ones((s, n), bool)
-    if operands.get("causal", WORDS[0]) in (WORDS[1], 1):
+    if operands.get("causal"):
         seen &= j <= place
     return seen & (np.abs(place - j) < window) if window else seen
 

@@ -3,7 +3,7 @@ tokens behind the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,14 +50,16 @@ def gathered(
     return rows, there
 
 
-def news(
-    size: Mapping[str, int], room: int, cache: tuple[int, ...], dtype: str, rng: np.random.Generator
-) -> dict[str, Any]:
-    """New rows, positions up to past the end and below 0, and caches with something in them."""
+def rows(size: Mapping[str, int], room: int, dtype: str, rng: np.random.Generator) -> dict[str, Any]:
+    """New rows, and positions up to past the end and below 0."""
     shape = (size["b"], size["s"], size["hk"], size["d"])
     given: dict[str, Any] = {name: activations(shape, dtype, rng, specials=True) for name in ("k", "v")}
-    given["positions"] = rng.integers(-2, room + 2, size["b"]).astype(np.int32)
-    return given | {f"{name}_cache": activations(cache, dtype, rng) for name in ("k", "v")}
+    return given | {"positions": rng.integers(-2, room + 2, size["b"]).astype(np.int32)}
+
+
+def caches(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> dict[str, Any]:
+    """With something in them."""
+    return {f"{name}_cache": activations(shape, dtype, rng) for name in ("k", "v")}
 
 
 def lengths(operands: Mapping[str, Any], room: int) -> Expected:
@@ -66,17 +68,23 @@ def lengths(operands: Mapping[str, Any], room: int) -> Expected:
     return Expected(found, np.zeros_like(found))
 
 
+def moves(
+    operands: Mapping[str, Any], room: int, place: Place
+) -> Iterator[tuple[tuple[int, ...], tuple[int, int]]]:
+    """(batch entry, number of its token, head), and where that token goes."""
+    for entry, i, head in np.ndindex(operands["k"].shape[:3]):
+        token = int(operands["positions"][entry]) + i
+        if i <= token < room and (at := place(entry, token)):
+            yield (entry, i, head), at
+
+
 def appended(operands: Mapping[str, Any], room: int, place: Place, dtype: str) -> dict[str, Expected]:
     """The caches afterwards: exact."""
     found = {}
     for name in ("k", "v"):
         cache = operands[f"{name}_cache"].copy()
-        for (entry, i, head), _ in np.ndenumerate(operands[name][..., 0]):
-            token = int(operands["positions"][entry]) + i
-            if token - i < 0 or token >= room:
-                continue
-            if at := place(entry, token):
-                cache[at[0], head, at[1]] = operands[name][entry, i, head]
+        for (entry, i, head), (first, token) in moves(operands, room, place):
+            cache[first, head, token] = operands[name][entry, i, head]
         value = to_double(cache, dtype)
         found[f"{name}_cache"] = Expected(value, np.zeros_like(value))
     return found

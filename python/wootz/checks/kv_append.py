@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formats import Descriptor
 from ..reference import Expected
-from ._caches import appended, lengths, news
+from ._caches import appended, caches, lengths, rows
 
 SIZES = (
     (0, 1, 2, 4, 8),
@@ -42,7 +42,7 @@ def operands(
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     cache = (size["b"], size["hk"], size["t"], size["d"])
-    return news(size, size["t"], cache, dtype, rng)
+    return rows(size, size["t"], dtype, rng) | caches(cache, dtype, rng)
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formats import Descriptor
 from ..reference import Expected
-from ._caches import appended, in_pages, lengths, news, table
+from ._caches import appended, caches, in_pages, lengths, rows, table
 
 SIZES = (
     (0, 1, 2, 3, 4, 2, 8), (1, 1, 1, 1, 1, 1, 1), (3, 1, 2, 9, 4, 3, 64), (2, 5, 3, 7, 3, 3, 80),
@@ -39,8 +39,8 @@ def operands(
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     cache = (size["pages"], size["hk"], size["page"], size["d"])
-    given = news(size, size["blocks"] * size["page"], cache, dtype, rng)
-    return given | {"block_table": table(size, rng)}
+    given = rows(size, size["blocks"] * size["page"], dtype, rng)
+    return given | {"block_table": table(size, rng), **caches(cache, dtype, rng)}
 
 
 def _room(operands: Mapping[str, Any]) -> int:
