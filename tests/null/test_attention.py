@@ -26,6 +26,7 @@ kernels:
   attention_quantised: {dtypes: [f32], formats: all}
   kv_append: {dtypes: [f32]}
   kv_append_paged: {dtypes: [f32]}
+  kv_append_quantised: {dtypes: [f32], formats: all}
 profiles: {default: {}}
 """
 Array = Any
@@ -42,7 +43,7 @@ def lib(tmp_path_factory: pytest.TempPathFactory) -> wootz.Library:
 
 @pytest.fixture(scope="module")
 def call(lib: wootz.Library) -> Call:
-    formats = {"attention_quantised": "int8"}
+    formats = dict.fromkeys(("attention_quantised", "kv_append_quantised"), "int8")
 
     def run(kernel: str, *operands: Any, **named: Any) -> Any:
         return lib.kernel(kernel, format=formats.get(kernel), dtype="f32")(*operands, **named)
@@ -202,6 +203,35 @@ def test_quantised_pages(call: Call, lib: wootz.Library) -> None:
     named = {"causal": True, "window": 9}
     found = call("attention_quantised", q, *coded, table, lengths, kv_heads=heads, page=page, **named)
     close(found, call("attention_paged", q, *decoded, table, lengths, **named), 1e-5)
+
+
+def test_appended_rows_are_quantised(call: Call, lib: wootz.Library) -> None:
+    """The bytes of wootz.quantize, in the rows of their places and nowhere else."""
+    hk, page, d, table = 2, 16, 64, np.int32([[2, 0], [1, 5]])
+    k, v, empty = random(2, 20, hk, d), random(2, 20, hk, d), np.zeros((3 * hk * page, d), np.float32)
+    caches = [wootz.quantize(empty, lib.format("int8")) for _ in "kv"]
+    before = caches[0].codes.copy()
+    held = call("kv_append_quantised", k, v, np.int32([3, 0]), table, *caches, page=page)
+    assert held.tolist() == [23, 20]
+    for x, cache in ((k, caches[0]), (v, caches[1])):
+        made = wootz.quantize(x.reshape(-1, d), lib.format("int8"))
+        written = set()
+        for entry, i, head in np.ndindex(2, 20, hk):
+            token = i + (3, 0)[entry]
+            number = table[entry, token // page]
+            if number < 3:
+                row = (number * hk + head) * page + token % page
+                written.add(row)
+                for field, array in cache.fields.items():
+                    assert np.array_equal(array[row], made.fields[field][(entry * 20 + i) * hk + head])
+        others = sorted(set(range(len(empty))) - written)
+        assert np.array_equal(cache.codes[others], before[others])
+    frozen = caches[1].map(np.copy)
+    frozen.codes.setflags(write=False)
+    with pytest.raises(ArgumentError, match=r"v_cache\.codes is read-only; the kernel writes to it"):
+        call("kv_append_quantised", k, v, np.int32([3, 0]), table, caches[0], frozen, page=page)
+    with pytest.raises(ArgumentError, match="shares memory with"):
+        call("kv_append_quantised", k, v, np.int32([3, 0]), table, caches[0], caches[0], page=page)
 
 
 # ------------------------------------------------------------ what leads nowhere, and what is refused

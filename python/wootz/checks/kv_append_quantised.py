@@ -15,7 +15,7 @@ from ._data import needed
 
 SIZES = (
     (0, 1, 2, 32, 4, 2, 8), (1, 1, 1, 1, 1, 1, 1), (3, 1, 2, 72, 4, 3, 64), (2, 5, 3, 63, 3, 3, 80),
-    (2, 3, 2, 64, 16, 0, 16), (2, 7, 1, 67, 8, 4, 133), (2, 2, 2, 0, 4, 2, 8),
+    (2, 3, 2, 64, 16, 0, 16), (2, 7, 1, 67, 8, 4, 133), (2, 2, 2, 7, 4, 2, 8),
 )  # fmt: skip
 """(b, s, hk, rows, page, blocks, d)."""
 
@@ -64,7 +64,7 @@ def updated(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str])
         x, cache = to_double(operands[name], dtype).astype(np.float32), operands[f"{name}_cache"]
         fields = {field: array.copy() for field, array in cache.fields.items()}
         for (entry, i, head), (number, token) in moves(operands, _room(operands), place):
-            made = quantize(x[entry, i, head][None], cache.format)
+            made = quantize(x[entry, i, head][None], cache.format, nan="zero")
             for field, array in fields.items():
                 array[(number * hk + head) * page + token] = made.fields[field][0]
         for field, array in fields.items():
