@@ -210,7 +210,7 @@ def test_appended_rows_are_quantised(call: Call, lib: wootz.Library) -> None:
     hk, page, d, table = 2, 16, 64, np.int32([[2, 0], [1, 5]])
     k, v, empty = random(2, 20, hk, d), random(2, 20, hk, d), np.zeros((3 * hk * page, d), np.float32)
     caches = [wootz.quantize(empty, lib.format("int8")) for _ in "kv"]
-    before = caches[0].codes.copy()
+    before = caches[0].fields["codes"].copy()
     held = call("kv_append_quantised", k, v, np.int32([3, 0]), table, *caches, page=page)
     assert held.tolist() == [23, 20]
     for x, cache in ((k, caches[0]), (v, caches[1])):
@@ -225,9 +225,9 @@ def test_appended_rows_are_quantised(call: Call, lib: wootz.Library) -> None:
                 for field, array in cache.fields.items():
                     assert np.array_equal(array[row], made.fields[field][(entry * 20 + i) * hk + head])
         others = sorted(set(range(len(empty))) - written)
-        assert np.array_equal(cache.codes[others], before[others])
+        assert np.array_equal(cache.fields["codes"][others], before[others])
     frozen = caches[1].map(np.copy)
-    frozen.codes.setflags(write=False)
+    frozen.fields["codes"].setflags(write=False)
     with pytest.raises(ArgumentError, match=r"v_cache\.codes is read-only; the kernel writes to it"):
         call("kv_append_quantised", k, v, np.int32([3, 0]), table, caches[0], frozen, page=page)
     with pytest.raises(ArgumentError, match="shares memory with"):
