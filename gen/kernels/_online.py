@@ -17,6 +17,9 @@ from ..ir import Ref
 from ._attention import LOG2_E, Keys, Tile, read
 from ._rows import larger, store
 
+EARLY = 64
+"""Numbers of keys that a lane has at a time, fewer than which leave registers for values read beside them."""
+
 
 @dataclass
 class Walk:
@@ -101,28 +104,36 @@ class Walk:
     def _step(self, base: Val, first: Val, end: Val) -> None:
         """Adds `keys` keys of every team."""
         b, share = self.b, self.share
-        key, value = (b.local(n, "f32", share.keys * share.width) for n in ("key", "value"))
+        key = b.local("key", "f32", share.keys * share.width)
+        early = share.keys * share.count < EARLY
+        value = b.local("value", "f32", share.keys * share.width) if early else key
         scores = b.local("scores", "f32", share.rows * share.keys)
-        rows, there = b.local("rows", "u32", share.keys), b.local("there", "bool", share.keys)
+        lines, there = b.local("lines", "u32", share.keys), b.local("there", "bool", share.keys)
         find = self.keys.places(base)
         with b.loop(0, share.keys, unroll=True) as u:
             j = base + (u * self.teams + self.team)
             row, found = find(j)
-            b.store(rows, u, row)
+            b.store(lines, u, row)
             b.store(there, u, found & (j >= first) & (j < end))
-        for name, into in (("k", key), ("v", value)):
-            with b.loop(0, share.keys, unroll=True) as u:
-                self._read(name, b.load(rows, u), b.load(there, u), into, u * share.width)
 
-        def row_of(r: Val) -> None:
+        def bring(name: str, into: Ref) -> None:
+            with b.loop(0, share.keys, unroll=True) as u:
+                self._read(name, b.load(lines, u), b.load(there, u), into, u * share.width)
+
+        def score_row(r: Val) -> None:
             with b.loop(0, share.keys, unroll=True) as u:
                 j = base + (u * self.teams + self.team)
                 seen = b.load(there, u) & (j >= b.load(self.froms, r)) & (j < b.load(self.ends, r))
                 (score,) = lane_reduce(b, [self._product(r, key, u)], add, share.lanes)
                 b.store(scores, r * share.keys + u, b.select(seen, score, b.const(-inf, "f32")))
-            self._add(r, scores, value)
 
-        self.each_row(row_of)
+        bring("k", key)
+        if early:
+            bring("v", value)
+        self.each_row(score_row)
+        if not early:
+            bring("v", value)
+        self.each_row(lambda r: self._add(r, scores, value))
 
     def _read(self, name: str, row: Val, there: Val, into: Ref, at: Val) -> None:
         """This lane's numbers of one key; zeros where there is none."""

@@ -25,6 +25,8 @@ FEW = 16
 """Queries of a head of keys up to which its keys are taken in parts,"""
 IDLE = 8
 """where there are fewer tiles of them than so many a multiprocessor."""
+RESIDENT = 2
+"""Blocks of a multiprocessor that there are registers for: left alone, a compiler may spill for a third."""
 THREADS = 256
 """Of the second launch: a thread has one number of a query."""
 
@@ -178,6 +180,7 @@ def attend(
     keys: Callable[[Tile], Keys],
 ) -> None:
     """The body of a variant. space: the workspace of one in parts."""
+    b.function.min_blocks = RESIDENT
     if space is None:
         tile = Tile.of_block(b, p, share, b.block(), share.groups)
         with b.when(tile.first < tile.rows):
