@@ -23,6 +23,7 @@ class _State:
     target: Target
     agreement: dict[Value, int] = field(default_factory=dict)
     known: set[Ref] = field(default_factory=set)
+    variables: dict[Ref, int] = field(default_factory=dict)  # who agrees on what they hold
 
     def fail(self, rule: str, found: str) -> VerifyError:
         return VerifyError(f"{self.function.name}: {rule}; found {found}")
@@ -41,7 +42,10 @@ def verify(function: Function, target: Target) -> Function:
         if param.value is not None:
             state.agreement[param.value] = BLOCK
     state.known.update(r for r in function.refs if r.space in ("shared", "table"))
-    _block(state, function.body, BLOCK)
+    before: dict[Ref, int] | None = None
+    while before != state.variables:  # a loop's body may set a variable after it has read it
+        before = dict(state.variables)
+        _block(state, function.body, BLOCK)
     return function
 
 
@@ -105,6 +109,9 @@ def _operation(state: _State, value: Value, reach: int) -> None:
             raise state.fail(
                 f"{value.op} is reached by all lanes together (uniform control flow)", "a divergent branch"
             )
+    if value.ref is not None and value.ref.space == "var" and value.args:
+        whole = max(reach, state.agreement[value.args[0]], state.variables.get(value.ref, BLOCK))
+        state.variables[value.ref] = whole
     if value.dtype:
         state.agreement[value] = _agreement(state, value)
 
@@ -364,7 +371,9 @@ def _agreement(state: _State, value: Value) -> int:
         return LANE if state.target.simd > 1 else BLOCK
     if value.op in ("const", "param", "block", "grid"):
         return BLOCK
-    if value.op == "get" or (value.ref is not None and (value.ref.writable or value.ref.space == "local")):
+    if value.op == "get" and value.ref is not None:
+        return state.variables[value.ref]
+    if value.ref is not None and (value.ref.writable or value.ref.space == "local"):
         return LANE
     if value.op == "div" and value.args[0].op == "thread" and is_const(value.args[1]):
         whole_groups = int(value.args[1].attrs["value"]) % state.target.simd == 0

@@ -149,10 +149,12 @@ class Reader:
         call.binding.strided[spec.name] = view.strides, placed.start
 
     def _check_apart(self, call: Call, updated: str) -> None:
-        """An operand that is written to lies in no other's memory."""
-        for other, view in call.views.items():
-            if other != updated and updated in call.views:
-                check_overlap(other, view, updated, call.views[updated], False)
+        """An operand that is written to lies in no other's memory, and so do its fields."""
+        own = [name for name in call.views if name.partition(".")[0] == updated]
+        for name in own:
+            for other, view in call.views.items():
+                if other not in own:
+                    check_overlap(other, view, name, call.views[name], False)
 
     def _read_tensor(self, call: Call, spec: Operand, tensor: Any) -> None:
         wanted = self._request.format
@@ -170,7 +172,10 @@ class Reader:
         call.binding.bind(spec, shape)
         fields = tensor.fields
         for name, part, dtype, extents in self._parts(spec, wanted, shape):
-            check_memory(name, call.look(fields[part], name), dtype, extents)
+            view = call.look(fields[part], name)
+            check_memory(name, view, dtype, extents)
+            if spec.updated:
+                _check_writable(name, view, fields[part], "the kernel writes to it")
 
     def own_format(self, spec: Operand) -> str:
         """The elements that a tensor has to have when its format is not the cell's; else nothing."""

@@ -110,7 +110,8 @@ def tensor_class(kind: str) -> type:
 
 
 def made_fields(kind: str) -> tuple[str, ...]:
-    """The fields that a kernel with such an output writes; the others are handed on. None of an array."""
+    """The fields that a kernel with such an output writes, where the format has them; the others are handed
+    on. None of an array."""
     return _MADE[kind]
 
 
@@ -119,7 +120,12 @@ def make(kind: str, format: Descriptor, shape: tuple[int, ...], fields: dict[str
     return tensor_class(kind)(format, shape, fields)
 
 
-_MADE: dict[str, tuple[str, ...]] = {"array": (), "packed": ("units",), "tiled": ("codes", "tiles")}
+_MADE: dict[str, tuple[str, ...]] = {
+    "array": (),
+    "quantised": ("codes", "scale", "scale1", "scale2", "zero"),
+    "packed": ("units",),
+    "tiled": ("codes", "tiles"),
+}
 _MODULES = {
     "quantised": (".formats", "QuantizedTensor"),
     "packed": (".formats.packed", "PackedTensor"),

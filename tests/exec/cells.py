@@ -262,7 +262,7 @@ class Cell:
         updated = {o["name"] for o in self.kernel["operands"] if o.get("updated")}
         if name in updated:
             return {name: given[name].copy()}
-        wanted = [a.name for a in entry.args if a.role == "out" and a.name not in updated]
+        wanted = [a.name for a in entry.args if a.role == "out" and a.name.partition(".")[0] not in updated]
         if kind != "array" and name in given:  # a tensor to write to
             parts = {f"{name}.{field}": a for field, a in given[name].fields.items()}
             return {key: poisoned(a.shape, a.dtype) for key, a in parts.items() if key in wanted}
@@ -282,8 +282,8 @@ class Cell:
         given |= {name: underlying(given[name])[0] for name in strided_names(self.kernel)}
         blanks = self.blanks(entry, given, expected)
         updates = checks.updates(self.kernel["key"], options, drawn, self.dtype)
-        values = arguments(given, known, *blanks.items(), *((name, given[name]) for name in updates))
-        values |= absent(entry.args, given)
+        changing = ((name, checks.array_of(given, name)) for name in updates)
+        values = arguments(given, known, *blanks.items(), *changing) | absent(entry.args, given)
         results = []
         for order in orders:
             found = program.run(entry, values, order, LAUNCH_SECONDS)
@@ -292,12 +292,13 @@ class Cell:
             if any(a.tobytes() != b.tobytes() for a, b in zip(result, results[0])):
                 raise Wrong(f"order {order} gives other bits than order {orders[0]}")
         made, changed = results[0][: len(blanks)], results[0][len(blanks) :]
-        whole = made[0] if len(blanks) == 1 else np.concatenate([a.ravel() for a in made])
+        whole = made[0] if len(blanks) == 1 else np.concatenate([a.ravel().view(np.uint8) for a in made])
         kind = self.kernel["output"].get("kind", "array")
         dtype = "u8" if kind != "array" else self.types[self.kernel["output"]["name"]]
         compared = reference.compare(whole.reshape(expected.value.shape), expected, dtype)
         for (name, wanted), array in zip(updates.items(), changed):
-            compared = compared.worst(reference.compare(array, wanted, self.types[name]))
+            found, dtype = (array.view(np.uint8), "u8") if "." in name else (array, self.types[name])
+            compared = compared.worst(reference.compare(found, wanted, dtype))
         if not compared.passed:
             raise Wrong(f"error {compared.error:.3g}, tolerance {compared.tolerance:.3g}")
         there = {**dict(zip(updates, changed)), self.kernel["output"]["name"]: whole}

@@ -68,8 +68,8 @@ def test_groups_of_tiles_begin_at_whole_tiles() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, "7", 7.5, -1, True])
-def test_rows_and_experts_are_whole_numbers(wrong: object) -> None:
+def test_rows_and_counts_are_whole_numbers(wrong: object) -> None:
     with pytest.raises(ArgumentError, match="rows: wanted a whole number from 0"):
         check_groups(np.int32([1]), np.int32([0]), wrong)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="experts: wanted a whole number from 1"):
+    with pytest.raises(ArgumentError, match="count: wanted a whole number from 1"):
         check_indices(np.int32([0]), wrong)  # type: ignore[arg-type]

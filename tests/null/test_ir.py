@@ -99,6 +99,24 @@ def _barrier_by_group(b: Builder) -> None:
         b.barrier()
 
 
+def _lanes_by_a_variable(b: Builder) -> None:
+    """Which a later trip of the loop finds set to what the lanes do not agree on."""
+    v = b.var("v", 0, "u32")
+    with b.loop(0, 4):
+        with b.when(v.get().eq(0)):
+            b.lane_sum(b.thread().cast("f32"))
+        v.set(b.thread())
+
+
+def _lanes_by_a_branch(b: Builder) -> None:
+    """A constant, which only some of the lanes set."""
+    v = b.var("v", 0, "u32")
+    with b.when(b.thread().eq(3)):
+        v.set(1)
+    with b.when(v.get().eq(0)):
+        b.lane_sum(b.thread().cast("f32"))
+
+
 def _lane_by_part_of_a_group(b: Builder) -> None:
     with b.when((b.thread() // 16).eq(0)):
         b.lane_sum(b.thread().cast("f32"))
@@ -266,6 +284,8 @@ RULES: list[tuple[str, Build, str]] = [
     ("barrier memory", _barrier_by_memory, "barrier is reached by all lanes together"),
     ("barrier group", _barrier_by_group, "barrier is reached by all lanes together"),
     ("lanes", _divergent("lane"), "lane_xor is reached by all lanes together"),
+    ("lanes variable", _lanes_by_a_variable, "lane_xor is reached by all lanes together"),
+    ("lanes branch", _lanes_by_a_branch, "lane_xor is reached by all lanes together"),
     ("lanes part", _lane_by_part_of_a_group, "lane_xor is reached by all lanes together"),
     ("operand type", _add("f16", "f16"), "add takes ['f32', 'i32', 'u32', 'u64']; found f16"),
     ("fma type", lambda b: (put(b, raw("fma", "u32", *[b.thread()] * 3)), None)[1],
@@ -371,6 +391,18 @@ def test_every_rule_has_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_uniform_control_flow_is_accepted() -> None:
     b = builder(64)
     staged(b)
+    assert verify.verify(b.function, GPU) is b.function
+
+
+def test_a_variable_of_what_all_agree_on_is_one_too() -> None:
+    b = builder(64)
+    x, count = b.buffer("lengths", "u32"), b.scalar("n")
+    v = b.var("v", count, "u32")
+    with b.when(count.ne(0)):
+        v.set(b.load(x, b.block()))
+    with b.loop(0, v.get()) as i:
+        b.barrier()
+        v.set(v.get() + i)
     assert verify.verify(b.function, GPU) is b.function
 
 

@@ -8,7 +8,8 @@ A file <kernel>.py has
     operands(format, size, dtype, options, rng) -> value by name, in the kernel's order: NumPy storage (bf16,
                    e4m3: raw bits), quantised tensors; optional operands and scalars that the run gives, too
     expect(operands, dtype, options) -> Expected
-    updated(operands, dtype, options) -> Expected by name, where the kernel writes to operands, too
+    updated(operands, dtype, options) -> Expected by name, where the kernel writes to operands, too; by
+                   operand.field, in bytes, where those are tensors
     bits(operands, dtype, options) -> arrays by name, of the output and of what is written to, that a kernel
                    which moves bits gives to the bit, whatever NaN holds
 """
@@ -28,7 +29,7 @@ from ..errors import ArgumentError
 from ..formats import Descriptor
 from ..reference import Expected
 
-__all__ = ["Check", "Size", "check", "exact", "expect", "known", "updates"]
+__all__ = ["Check", "Size", "array_of", "check", "exact", "expect", "known", "updates"]
 
 Size = dict[str, int]
 
@@ -69,6 +70,13 @@ def check(kernel: str) -> Check:
 def expect(kernel: str, options: Mapping[str, str], operands: Mapping[str, Any], dtype: str) -> Expected:
     """The reference of a kernel by name; operands by their names in the index."""
     return check(kernel).expect(operands, dtype, options)
+
+
+def array_of(operands: Mapping[str, Any], name: str) -> NDArray[Any]:
+    """An operand, or a field of one, by the names of `updates`."""
+    operand, _, part = name.partition(".")
+    found: NDArray[Any] = operands[operand].fields[part] if part else operands[operand]
+    return found
 
 
 def updates(

@@ -84,6 +84,7 @@ def block_ranges(source: Source, format: Descriptor) -> Ranges | None:
             first[here] = _first_extreme(np.where(finite, part, 0), starts, columns)
     tops = np.arange(0, shape[0], rows)
     low, high = np.minimum.reduceat(low, tops, axis=0), np.maximum.reduceat(high, tops, axis=0)
+    low, high = low + 0.0, high + 0.0  # the less of 0 and -0 may be either
     empty = low > high
     low[empty], high[empty] = 0, 0
     peak = np.maximum(np.abs(low), np.abs(high))

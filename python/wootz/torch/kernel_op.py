@@ -53,7 +53,9 @@ class KernelOp:
 
     @property
     def schema(self) -> str:
-        positional = [text for each in self._operands for text in _declared(each)]
+        letters = dict(zip([each.name for each in self._operands if each.updated], "abcdefgh"))
+        declared = [_declared(each, letters.get(each.name, "")) for each in self._operands]
+        positional = [text for some in declared for text in some]
         named = list(self._declared_names())
         results = made_fields(self.signature.output.kind)
         made = "Tensor" if len(results) < 2 else f"({', '.join(['Tensor'] * len(results))})"
@@ -249,12 +251,12 @@ def _names(operand: Operand) -> list[str]:
     return [name, f"{name}_format", f"{name}_shape"] if operand.quantised else [name]
 
 
-def _declared(operand: Operand) -> list[str]:
-    name = operand.name
+def _declared(operand: Operand, letter: str) -> list[str]:
+    """letter: of the memory that an operand which is written to has for itself."""
+    name, kind = operand.name, f"Tensor({letter}!)" if operand.updated else "Tensor"
     if operand.quantised:
-        fields = (f"Tensor[]{{}} {name}", f"str{{}} {name}_format", f"SymInt[]{{}} {name}_shape")
+        fields = (f"{kind}[]{{}} {name}", f"str{{}} {name}_format", f"SymInt[]{{}} {name}_shape")
         return [each.format("?") + "=None" if operand.optional else each.format("") for each in fields]
-    kind = "Tensor(a!)" if operand.updated else "Tensor"
     return [f"{kind}? {name}=None" if operand.optional else f"{kind} {name}"]
 
 
