@@ -19,8 +19,24 @@ from ..dsl import Builder, Val, Var
 from ..ir import float_bits, round_f32
 from ..target import Target
 from ._numbers import (
-    BIAS, INFINITY, LARGEST, LEAST, MAGNITUDE, MANTISSA, SIGN, Quotient, absolute, as_double, as_number,
-    clamp, moved, power_of_two, quotient, signed, small_float, two_sum,
+    BIAS,
+    INFINITY,
+    LARGEST,
+    LEAST,
+    MAGNITUDE,
+    MANTISSA,
+    SIGN,
+    Quotient,
+    absolute,
+    as_double,
+    as_number,
+    clamp,
+    moved,
+    power_of_two,
+    quotient,
+    signed,
+    small_float,
+    two_sum,
 )  # fmt: skip
 
 MIDDLE_BITS = 29
@@ -65,7 +81,8 @@ def thresholds(element: Element) -> list[tuple[float, bool, int]]:
 
 def _least_code(element: Element) -> int:
     """The code of the lowest number, -0 before 0."""
-    return min(range(1 << element.bits), key=lambda c: (element.values()[c], copysign(1, element.values()[c])))
+    values = element.values()
+    return min(range(len(values)), key=lambda code: (values[code], copysign(1, values[code])))
 
 
 def _bits(number: float) -> int:
@@ -79,8 +96,8 @@ def _refused_scale(fmt: Format) -> str | None:
     kind, rule = first.element.kind, first.rule
     if kind == "codebook":
         return "its scales are of a codebook"
-    if rule in EXPONENT_RULES and kind != "exponent":
-        return f"the rule {rule} is for e8m0 scales"
+    if (rule in EXPONENT_RULES) != (kind == "exponent"):
+        return f"the rules {', '.join(EXPONENT_RULES)} are for e8m0 scales, and others for others; got {rule}"
     if not above:
         return None
     outer = above[-1]
@@ -192,7 +209,7 @@ class Range:
         b, element, (low, high) = self.b, self.fmt.element, self._found()
         alone = self._alone(low.eq(0.0) & high.eq(0.0))
         low = b.select(alone, b.const(element.min, "f32"), low)
-        high = b.select(alone, b.const(element.max, "f32"), high)
+        high = b.select(alone, b.const(highest(element), "f32"), high)
         if self.fmt.zero and self.fmt.zero.domain == "code":
             low, high = b.minimum(low, 0.0), b.maximum(high, 0.0)
         return low, high
@@ -224,14 +241,15 @@ def entries(b: Builder, fmt: Format, target: Target, found: Range, above: Val | 
     if first.rule in EXPONENT_RULES:
         peak = found.peak()
         scale = power_of_two(b, first.rule, element, peak)
-        scale = b.select(peak.eq(0), b.const(BIAS if has_zero(element) else 0, "u32"), scale)
+        idle = BIAS if 0 in element.values() else 0
+        scale = b.select(peak.eq(0), b.const(idle, "u32"), scale)
     elif above is not None:
         peak = found.peak()
         scale = quotient(b, first.element, element.max, peak, above)
         scale = b.select(peak.eq(0), b.const(0, "u32"), scale)
     else:
         wanted = _wanted(b, first.rule, element, found)
-        scale = encode(b, first.element, wanted, 1.0 if has_zero(element) else 2.0**-127)
+        scale = encode(b, first.element, wanted)
     value = value_of(b, first.element, scale, target)
     if above is not None:
         value = value * above.bitcast("f32")
@@ -242,7 +260,7 @@ def entries(b: Builder, fmt: Format, target: Target, found: Range, above: Val | 
 def _wanted(b: Builder, rule: str, element: Element, found: Range) -> Val:
     """The scale as float32."""
     if rule == "minmax":
-        return _spread(b, *found.ends(), element.max - element.min or 1.0)
+        return _spread(b, *found.ends(), highest(element) - element.min or 1.0)
     if rule == "signed_absmax":
         return bounded(b, found.first() / (element.min if element.min < 0 else element.max), found.first())
     peak = found.peak().bitcast("f32")
@@ -265,18 +283,13 @@ def _spread(b: Builder, low: Val, high: Val, span: float) -> Val:
     return b.select(total > 0.0, bounded(b, ratio * back, total), 0.0)
 
 
-def has_zero(element: Element) -> bool:
-    return any(v == 0 for v in element.values())
+def highest(element: Element) -> float:
+    """The largest number that is used."""
+    return element.max if element.symmetric else max(v for v in element.values() if isfinite(v))
 
 
-def encode(b: Builder, element: Element, x: Val, one: float = 1.0) -> Val:
-    """A finite number as a type stores it, a scale: nearest, saturating, 0 only for 0; of a type without 0,
-    `one` in its place. Narrow types and f32: a u32."""
-    if element.kind == "exponent":
-        x = b.select(x.eq(0.0), b.const(one, "f32"), x)
-        bits = x.bitcast("u32") & MAGNITUDE
-        near = b.minimum((bits + ((1 << (MANTISSA - 1)) - 1) + ((bits >> MANTISSA) & 1)) >> MANTISSA, 254)
-        return b.select(bits < (1 << MANTISSA), as_number(b, bits > (3 << (MANTISSA - 2))), near)
+def encode(b: Builder, element: Element, x: Val) -> Val:
+    """A finite number as a type stores it, a scale: nearest, saturating, 0 only for 0. A u32."""
     magnitude, sign = absolute(x), x.bitcast("u32") & SIGN
     some = magnitude > 0.0
     if element.kind == "float":
@@ -284,7 +297,7 @@ def encode(b: Builder, element: Element, x: Val, one: float = 1.0) -> Val:
         code = b.select(some, b.maximum(code, 1), code)
         return code | (sign >> (32 - element.bits)) if element.signed else code
     if element.kind == "int":
-        whole = b.op("round", clamp(b, x, element.min, element.max))
+        whole = b.op("round", clamp(b, x, element.min, highest(element)))
         least = signed(b.const(1.0, "f32"), sign) if element.min < 0 else b.const(1.0, "f32")
         return code_of(b, element, b.select(some & whole.eq(0.0), least, whole).cast("i32"))
     if element.type == "f32":
@@ -327,9 +340,7 @@ def _zero(b: Builder, fmt: Format, found: Range, scale: Val, target: Target) -> 
     above = b.select(there, signed(low * factor, (scale.bitcast("u32") & SIGN) ^ SIGN), 0.0)
     below = b.select(there, absolute(scale) * factor, 1.0)
     base = int(fmt.element.min) - lacks
-    least, most = int(min(zero.element.values())), int(max(zero.element.values()))
-    if zero.element.symmetric:
-        least = -most
+    least, most = int(zero.element.min), int(highest(zero.element))
     whole = Quotient.of(b, above, None, below).whole(least - base, most - base, even=base) + base
     return code_of(b, zero.element, whole), whole + lacks
 
@@ -360,10 +371,9 @@ class Codes:
         first = self.fmt.scales[0] if self.fmt.scales else None
         if first is None:
             return self._exact
-        if first.rule == "signed_absmax" and self.fmt.element.kind == "int" and len(self.fmt.scales) == 1:
-            if not self.fmt.zero:
-                return self._as_gguf()
-        if first.element.kind == "exponent" and len(self.fmt.scales) == 1 and not self.fmt.zero:
+        if first.rule == "signed_absmax" and self.fmt.element.kind == "int":
+            return self._as_gguf()
+        if first.element.kind == "exponent" and not self.fmt.zero:
             assert self.of.scale is not None
             largest = self.b.const(2 * BIAS, "u32")  # whose inverse is subnormal
             turned = (largest - self.of.scale) << MANTISSA
@@ -376,7 +386,8 @@ class Codes:
         """Of a quotient that float32 holds."""
         b, element = self.b, self.fmt.element
         if element.kind == "int":
-            return code_of(b, element, b.op("round", clamp(b, ratio, element.min, element.max)).cast("i32"))
+            whole = b.op("round", clamp(b, ratio, element.min, highest(element)))
+            return code_of(b, element, whole.cast("i32"))
         if element.kind == "float":
             bits = ratio.bitcast("u32")
             return self._signed(bits, small_float(b, element, bits & MAGNITUDE))
@@ -405,7 +416,7 @@ class Codes:
             if element.kind == "int":
                 added = self.of.point if zero and zero.domain == "code" and self.of.point is not None else 0
                 ratio = Quotient.of(b, high, low, divisor)
-                return code_of(b, element, ratio.whole(int(element.min), int(element.max), added))
+                return code_of(b, element, ratio.whole(int(element.min), int(highest(element)), added))
             if element.kind == "float":
                 ratio = Quotient.of(b, absolute(high), None, divisor)
                 return self._signed(high.bitcast("u32"), ratio.small_float(element))
@@ -417,18 +428,21 @@ class Codes:
         """In float32, by the inverse of the scale before it was rounded, ties up."""
         b, element, first = self.b, self.fmt.element, self.fmt.scales[0].element
         kept, value = self.of.wanted, self.of.value
-        assert kept is not None and value is not None
+        assert kept is not None
+        assert value is not None
         # The stored scale, where the rounded one was kept from 0 or from overflow.
         least = _LEAST_WIDE[first.type] if first.kind == "wide" else min(v for v in first.values() if v > 0)
-        near = absolute(kept) > least / 2
-        kept = b.select(near if first.kind == "wide" else near & (absolute(kept) <= first.max), kept, value)
+        fits = absolute(kept) > least / 2
+        if first.kind != "wide":
+            fits = fits & (absolute(kept) <= highest(first))
+        kept = b.select(fits, kept, value)
         there = absolute(kept) > 0.0
         inverse = b.select(there, b.const(1.0, "f32") / b.select(there, kept, 1.0), 0.0)
 
         def code(number: Val) -> Val:
             moved_ = clamp(b, number, -LARGEST, LARGEST) * inverse + (0.5 - element.min)
             moved_ = b.select(moved_.ne(moved_), b.const(-element.min, "f32"), moved_)
-            whole = clamp(b, b.op("trunc", moved_), 0.0, element.max - element.min).cast("i32")
+            whole = clamp(b, b.op("trunc", moved_), 0.0, highest(element) - element.min).cast("i32")
             return code_of(b, element, whole + int(element.min))
 
         return code

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from ..axes import EXPONENT_RULES, Format
 from ..dsl import Builder
 from ..family import Family, Formula, Operand, Variant
-from ..ir import float_bits
 from ..target import Target
 from ..vectors import load_ragged, threads_of
 from . import _scaled
