@@ -37,6 +37,8 @@ kernels:
   scatter: {dtypes: [f32]}
   copy_strided: {dtypes: [f32]}
   quantize_activations: {dtypes: [f32], formats: [levels]}
+  quantize: {dtypes: [f32], formats: [plain, levels]}
+  dequant_gather: {dtypes: [f32], formats: [plain]}
 profiles:
   default: {}
 """
