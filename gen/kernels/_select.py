@@ -18,7 +18,7 @@ from ..maths import polynomial
 from ._rows import load
 
 Count = Callable[[Val, Val, Val], Val]
-"""(number, key, column) -> u32 or u64, what is summed."""
+"""(number, key, column) -> u64, what is summed."""
 
 SHIFT = {"f16": 13, "bf16": 16, "f32": 0}
 """Low bits of the f32 that the type does not have."""
@@ -117,16 +117,16 @@ class Logits:
         top, first = block_reduce(b, (key.get(), place.get()), _first)
         return top, first
 
-    def bisect(self, function: Count, dtype: str, wanted: Val, top: Val) -> tuple[Val, Val]:
+    def bisect(self, function: Count, wanted: Val, top: Val) -> tuple[Val, Val]:
         """(the largest key such that the sum of function over what has it or more is `wanted` at least, or
         else the least of a finite number; the sum over what has more)."""
         b, bits = self.b, 32 - SHIFT[self.row.dtype]
         low, high = b.var("low", self.bottom + 1, "u32"), b.var("high", top + 1, "u32")
-        above = b.var("above", 0, dtype)
+        above = b.var("above", 0, "u64")
         with b.loop(0, -(-bits // 2)):
             base, end, known = low.get(), high.get(), above.get()
             pivots = [_between(base, end, j) for j in (3, 2, 1)]
-            sums = [b.var("sum", 0, dtype) for _ in pivots]
+            sums = [b.var("sum", 0, "u64") for _ in pivots]
 
             def one(x: Val, key: Val, column: Val) -> None:
                 with b.when((key >= base) & (key < end)):

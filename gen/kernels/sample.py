@@ -32,7 +32,7 @@ from ._select import Logits, Weights
 
 _NONE = 0xFFFFFFFF
 _LEAST = 2.0**-126
-_THREADS = 1024
+_THREADS = 512
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
@@ -67,11 +67,11 @@ def _build(b: Builder, dtype: str, count: int, each: bool) -> None:
     top, first = line.largest()
     token = b.var("token", first, "u32")
     with b.when((heat >= _LEAST) & k.ne(1)):
-        chosen = _Chosen(line, Weights(b, line.number(top), b.const(log2(e), "f32") / heat), top)
-        with b.when((k > 0) & (k < v)):
-            chosen.largest(k)
-        with b.when(p < 1.0):
-            chosen.reach(p)
+        chosen = _Chosen(line, Weights(b, line.number(top), b.const(log2(e), "f32") / heat))
+        with b.loop(0, 2) as stage:
+            counts = stage.eq(0)
+            with b.when(b.select(counts, (k > 0) & (k < v), p < 1.0)):
+                chosen.filter(counts, k, p, top)
         parts, total = line.parts(chosen.weight)
         token.set(line.locate(chosen.weight, parts, below(b, high, low, total), _NONE))
     with b.when(b.thread().eq(0)):
@@ -81,8 +81,8 @@ def _build(b: Builder, dtype: str, count: int, each: bool) -> None:
 class _Chosen:
     """What the filters leave of a row: keys above `least`, and those that are equal up to the column `last`."""
 
-    def __init__(self, line: Logits, weights: Weights, top: Val) -> None:
-        self.line, self.weights, self.top = line, weights, top
+    def __init__(self, line: Logits, weights: Weights) -> None:
+        self.line, self.weights = line, weights
         self.b: Builder = line.b
         self.least: Var = self.b.var("least", line.bottom, "u32")
         self.last: Var = self.b.var("last", _NONE, "u32")
@@ -94,34 +94,35 @@ class _Chosen:
     def weight(self, x: Val, key: Val, column: Val) -> Val:
         return self.b.select(self._has(key, column), self.weights.of(x), 0)
 
-    def largest(self, k: Val) -> None:
-        """The k largest are left."""
-        one = self.b.const(1, "u32")
-        least, above = self.line.bisect(lambda *_: one, "u32", k, self.top)
-        self._cut(least, (k - above).cast("u64"))
+    def filter(self, counts: Val, k: Val, p: Val, top: Val) -> None:
+        """Leaves the k largest, or else the largest whose weights reach p of their sum."""
+        b, line = self.b, self.line
 
-    def reach(self, p: Val) -> None:
-        """The largest whose weights reach p of their sum are left."""
-        b = self.b
-        _, total = self.line.parts(self.weight)
-        share = (b.maximum(p, 0.0) * 2.0**32).cast("u32").cast("u64")
-        wanted = (total >> 32) * share + (((total & 0xFFFFFFFF) * share + 0xFFFFFFFF) >> 32)
-        wanted = b.maximum(wanted, 1)
-        least, above = self.line.bisect(self.weight, "u64", wanted, self.top)
-        each = b.maximum(self.weights.of(self.line.number(least)), 1)
-        self._cut(least, (wanted - above + (each - 1)) // each)
+        def value(x: Val, key: Val, column: Val) -> Val:
+            found = b.var("value", 1, "u64")
+            with b.when(b.op("not", counts)):
+                found.set(self.weight(x, key, column))
+            return found.get()
 
-    def _cut(self, least: Val, count: Val) -> None:
-        """`count` of those with the key `least` are left, the first, beside those that have more."""
-        b = self.b
+        wanted = b.var("wanted", k.cast("u64"), "u64")
+        with b.when(b.op("not", counts)):
+            wanted.set(_share(b, line.parts(self.weight)[1], p))
+        least, above = line.bisect(value, wanted.get(), top)
+        each = b.select(counts, b.const(1, "u64"), self.weights.of(line.number(least)))
 
         def tied(x: Val, key: Val, column: Val) -> Val:
-            return b.select(key.eq(least) & self._has(key, column), b.const(1, "u64"), 0)
+            return b.select(key.eq(least) & self._has(key, column), each, 0)
 
-        parts, _ = self.line.parts(tied)
-        last = self.line.locate(tied, parts, count - 1, _NONE)
-        self.last.set(last)
+        parts, _ = line.parts(tied)
+        self.last.set(line.locate(tied, parts, wanted.get() - above - 1, _NONE))
         self.least.set(least)
+
+
+def _share(b: Builder, total: Val, p: Val) -> Val:
+    """p of the total, rounded up; 1 at least."""
+    share = (b.maximum(p, 0.0) * 2.0**32).cast("u32").cast("u64")
+    found = (total >> 32) * share + (((total & 0xFFFFFFFF) * share + 0xFFFFFFFF) >> 32)
+    return b.select(found.eq(0), 1, found)
 
 
 def types(dtype: str, options: dict[str, str]) -> dict[str, str]:
