@@ -1,5 +1,6 @@
-"""Philox 4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy
-as 1, 2, 3" (SC 2011): ten rounds of two 32 x 32 bit products, the key raised by two constants after each."""
+"""Philox 4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
+easy as 1, 2, 3" (SC 2011): ten rounds of two 32 x 32 bit products, the key raised by two constants
+after each."""
 
 from __future__ import annotations
 

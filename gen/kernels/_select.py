@@ -1,9 +1,9 @@
 """Choosing among the logits of a row in whole numbers: the same choice on every target, in any order of
 summation.
 
-Numbers are ordered by `Logits.key`; e^((x - max) / temperature) is a weight of 40 bits (`Weights`), so that sums
-are exact. A block has a row. `bisect` finds how small the chosen ones may be, `locate` where a running sum
-passes a number.
+Numbers are ordered by `Logits.key`; e^((x - max) / temperature) is a weight of 40 bits (`Weights`), so that
+sums are exact. A block has a row. `bisect` finds how small the chosen ones may be, `locate` where a running
+sum passes a number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ONE = 39
 @dataclass(frozen=True)
 class Weights:
     """2^((x - largest) * slope), rounded down to a whole number of 2^-ONE. Products are fused and have one
-    rounding: the same on every target. Of an infinite x it is 0, for what is equal to `largest` never asks."""
+    rounding: the same on every target. Of -inf, of NaN, and beside an infinite `largest` it is 0."""
 
     b: Builder
     largest: Val
@@ -100,8 +100,8 @@ class Logits:
         b, numbers = self.b, self.b.local("numbers", "f32", self.count)
         for i, x in enumerate(load(b, self.row, first, self.count)):
             b.store(numbers, i, x)
-        with b.loop(0, self.count, unroll=True) as i:
-            body(i, b.load(numbers, i))
+        with b.loop(0, self.count, unroll=True) as place:
+            body(place, b.load(numbers, place))
 
     def largest(self) -> tuple[Val, Val]:
         """The largest key, and its first column."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from math import log2, e
+from math import e, log2
 
 from ..axes import Format
 from ..dsl import Builder, Val, Var
@@ -54,7 +54,10 @@ def _build(b: Builder, dtype: str, count: int, each: bool) -> None:
         heat, k, p = (b.load(settings, row.cast("u64") * 3 + i) for i in range(3))
         k = b.maximum(k, 0.0).cast("u32")
     else:
-        heat, k, p = (b.scalar(name, t, "scalar") for name, t in (("temperature", "f32"), ("top_k", "u32"), ("top_p", "f32")))
+        heat, k, p = (
+            b.scalar(name, t, "scalar")
+            for name, t in (("temperature", "f32"), ("top_k", "u32"), ("top_p", "f32"))
+        )
     seed, step = b.scalar("seed", "u32", "scalar"), b.scalar("step", "u32", "scalar")
     stream, more = b.var("stream", row, "u32"), b.var("more", 0, "u32")
     for has, array, into in (("has_streams", streams, stream), ("has_steps", steps, more)):

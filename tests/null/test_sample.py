@@ -93,9 +93,7 @@ def test_random_numbers_below_an_end(library: host.Library) -> None:
     bits = [0, 2**64 - 1, 2**63, *(int(e) for e in rng.integers(0, 2**64, len(ends) - 3, np.uint64))]
     found = np.zeros(len(ends), np.uint64)
     words = np.array([half for r in bits for half in (r >> 32, r % 2**32)], np.uint32)
-    library.run(
-        "product", {"x": words, "y": found, "ends": np.array(ends, np.uint64)}, n=len(ends)
-    )
+    library.run("product", {"x": words, "y": found, "ends": np.array(ends, np.uint64)}, n=len(ends))
     assert found.tolist() == [r * end >> 64 for r, end in zip(bits, ends)]
 
 
@@ -182,7 +180,13 @@ def test_types_of_logits_choose_alike(lib: wootz.Library, sample: Sample) -> Non
 # ------------------------------------------------------------ ties, infinities, nothing
 def test_greedy_takes_the_first_of_the_largest(sample: Sample) -> None:
     nan, inf = np.nan, np.inf
-    rows = [[1, 3, 3, nan], [-0.0, 0.0, -1, nan], [-inf, nan, -5, -inf], [2, inf, inf, nan], [nan, -inf, nan, nan]]
+    rows = [
+        [1, 3, 3, nan],
+        [-0.0, 0.0, -1, nan],
+        [-inf, nan, -5, -inf],
+        [2, inf, inf, nan],
+        [nan, -inf, nan, nan],
+    ]
     for named in ({"temperature": 0.0}, {"top_k": 1}, {"temperature": -1.0}, {"temperature": nan}):
         assert sample(rows, **named).tolist() == [1, 0, 2, 1, -1]
 
@@ -222,11 +226,26 @@ def test_a_plan_reads_steps_from_memory(lib: wootz.Library, sample: Sample) -> N
     ("operands", "named", "error", "message"),
     [
         ((np.zeros(5, np.float32),), {}, ArgumentError, "logits has 1 dimensions [5]"),
-        ((np.zeros((2, 0), np.float32),), {}, ArgumentError, "logits has v=0; sample takes v from 1 to 16777216"),
+        (
+            (np.zeros((2, 0), np.float32),),
+            {},
+            ArgumentError,
+            "logits has v=0; sample takes v from 1 to 16777216",
+        ),
         ((np.zeros((2, 5), np.float16),), {}, DtypeError, "logits has"),
-        ((np.zeros((2, 5), np.float32),), {"streams": np.zeros(3, np.int32)}, ArgumentError, "streams has b=3"),
+        (
+            (np.zeros((2, 5), np.float32),),
+            {"streams": np.zeros(3, np.int32)},
+            ArgumentError,
+            "streams has b=3",
+        ),
         ((np.zeros((2, 5), np.float32),), {"steps": np.zeros(2, np.int64)}, DtypeError, "steps has"),
-        ((np.zeros((2, 5), np.float32),), {"settings": np.zeros((2, 4), np.float32)}, ArgumentError, "settings"),
+        (
+            (np.zeros((2, 5), np.float32),),
+            {"settings": np.zeros((2, 4), np.float32)},
+            ArgumentError,
+            "settings",
+        ),
         ((np.zeros((2, 5), np.float32),), {"top_k": -1}, ArgumentError, "top_k is -1; want a whole number"),
         ((np.zeros((2, 5), np.float32),), {"temperature": "hot"}, ArgumentError, "temperature"),
         ((np.zeros((2, 5), np.float32),), {"out": np.zeros(2, np.int64)}, DtypeError, "out has"),
