@@ -32,8 +32,8 @@ _ERFC = (
 )  # fmt: skip
 """erfc(a) e^(a^2) / t in t = 1 / (1 + a / 2) for 0 <= a."""
 _TAIL = (0.13977842, 0.136762455, 0.143952876, 0.00660233153, 0.214377075, -0.186699837, 0.0452267416)
-"""The normal distribution below -a, times e^(a^2 / 2) / t, in t = 1 / (1 + 0.35 a) for 0 <= a <= 14.5, where its
-error counts 1 / (1 + a^2) times."""
+"""The normal distribution up to -a, times e^(a^2 / 2) / t, in t = 1 / (1 + 0.35 a) for 0 <= a <= 14.5; errors
+weighed by 1 / (1 + a^2)."""
 
 _FAR = 200.0
 """Beyond -200 what these functions multiply by is 0 in f32; kept within it, -inf gives no 0 * inf."""

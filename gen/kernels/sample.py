@@ -1,15 +1,15 @@
-"""sample: tokens[b] = a column of each row of logits[b, v], drawn with probability softmax(logits / temperature).
+"""sample: tokens[b] = a column of each row of logits[b, v], drawn by softmax(logits / temperature).
 
-top_k (0: off) leaves the k largest logits, top_p (from 1 on: off) of those the smallest set of the largest whose
-probabilities reach p, never none; of equal logits the first are taken. A temperature of 0, or any below 2^-126,
-takes the largest logit, the first of equals. NaN is never drawn, nor is -inf; +inf is: of several any one. A
-row that has nothing else gives -1.
+top_k (0: off) leaves the k largest logits, top_p (from 1 on: off) of those the smallest set of the largest
+whose probabilities reach p, never none; of equal logits the first are taken. A temperature below 2^-126, or
+NaN, takes the largest logit, the first of equals. NaN and -inf are never drawn; where there is +inf nothing
+else is, of several any one. A row of NaN and -inf alone gives -1.
 
-Weights e^((x - max) / temperature) are whole multiples of 2^-39, from f32 operations of one rounding each, and all
+Weights e^((x - max) / temperature) are whole multiples of 2^-39, from f32 operations of one rounding each, and
 sums are exact: the same logits and the same seed give the same token on every target. The random number is
-Philox 4x32-10 of the counter (step + steps[row], 0, 0, 0) and the key (seed, streams[row]), the row's number where
-`streams` is not given: 64 bits r, and the token is where the running sum of weights passes r * sum / 2^64.
-settings[b, 3], if given, has temperature, top_k and top_p of each row.
+Philox 4x32-10 of the counter (step + steps[row], 0, 0, 0) and the key (seed, streams[row]), the row's number
+where `streams` is not given: 64 bits r. The token is where the running sum of weights passes r * sum / 2^64.
+settings[b, 3], if given, has temperature, top_k and top_p of each row in place of those of the call.
 
 A block has a row. It is read once for its maximum, once for the sum, and for each filter another 8 (bf16), 10
 (f16) or 16 times (f32), and twice.
@@ -52,12 +52,10 @@ def _build(b: Builder, dtype: str, count: int, each: bool) -> None:
     if each:
         settings = b.buffer("settings", "f32")
         heat, k, p = (b.load(settings, row.cast("u64") * 3 + i) for i in range(3))
-        k = b.maximum(k, 0.0).cast("u32")
+        k = b.select(k > 0.0, b.minimum(k, 2.0**24), 0.0).cast("u32")
     else:
-        heat, k, p = (
-            b.scalar(name, t, "scalar")
-            for name, t in (("temperature", "f32"), ("top_k", "u32"), ("top_p", "f32"))
-        )
+        heat, k = b.scalar("temperature", "f32", "scalar"), b.scalar("top_k", "u32", "scalar")
+        p = b.scalar("top_p", "f32", "scalar")
     seed, step = b.scalar("seed", "u32", "scalar"), b.scalar("step", "u32", "scalar")
     stream, more = b.var("stream", row, "u32"), b.var("more", 0, "u32")
     for has, array, into in (("has_streams", streams, stream), ("has_steps", steps, more)):
@@ -82,7 +80,7 @@ def _build(b: Builder, dtype: str, count: int, each: bool) -> None:
 
 
 class _Chosen:
-    """What the filters leave of a row: keys above `least`, and those that are equal up to the column `last`."""
+    """What the filters leave of a row: keys above `least`, and equal ones up to the column `last`."""
 
     def __init__(self, line: Logits, weights: Weights) -> None:
         self.line, self.weights = line, weights

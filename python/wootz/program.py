@@ -207,7 +207,8 @@ def _check_args(
     maps: Collection[str],
 ) -> None:
     known: dict[str, Collection[str]] = {
-        "shape": signature.names | {"sms", *signature.flags.values()}, "scalar": signature.scalars, "map": maps,
+        "shape": signature.names | {"sms", *signature.flags.values()}, "scalar": signature.scalars,
+        "map": maps,
         "in": arrays, "out": arrays, "pitch": arrays,
     }  # fmt: skip
     for name, kind, role in args:

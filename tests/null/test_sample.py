@@ -180,13 +180,7 @@ def test_types_of_logits_choose_alike(lib: wootz.Library, sample: Sample) -> Non
 # ------------------------------------------------------------ ties, infinities, nothing
 def test_greedy_takes_the_first_of_the_largest(sample: Sample) -> None:
     nan, inf = np.nan, np.inf
-    rows = [
-        [1, 3, 3, nan],
-        [-0.0, 0.0, -1, nan],
-        [-inf, nan, -5, -inf],
-        [2, inf, inf, nan],
-        [nan, -inf, nan, nan],
-    ]
+    rows = [[1, 3, 3, nan], [-0.0, 0.0, -1, nan], [-inf, nan, -5, -inf], [2, inf, inf, nan], [nan] * 4]
     for named in ({"temperature": 0.0}, {"top_k": 1}, {"temperature": -1.0}, {"temperature": nan}):
         assert sample(rows, **named).tolist() == [1, 0, 2, 1, -1]
 

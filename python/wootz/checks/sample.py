@@ -1,7 +1,8 @@
 """sample: a column of each row, drawn by softmax(logits / temperature) after top_k and top_p. Exact.
 
-The kernel's weights are whole numbers that a few float32 operations of one rounding each give, and its sums are
-exact: here they are the same, from a sort in place of a search, in Python's and NumPy's integers.
+The kernel's weights are whole numbers that a few float32 operations of one rounding each give, and its sums
+are exact: here they are the same, by a sort in place of a search, in integers. tests/null/test_sample.py has
+how far weights are from powers, and drawn frequencies from probabilities.
 """
 
 from __future__ import annotations
@@ -60,10 +61,8 @@ def operands(
         given["streams"] = rng.integers(-(2**31), 2**31, b).astype(np.int32)
     if rng.random() < 0.5:
         given["steps"] = rng.integers(-(2**31), 2**31, b).astype(np.int32)
-    heat, p = (
-        rng.choice([0.0, 0.25, 1.0, 1.7, np.inf], b, p=[0.1, 0.2, 0.3, 0.3, 0.1]),
-        rng.uniform(0, 1.5, b),
-    )
+    heat = rng.choice([0.0, 0.25, 1.0, 1.7, np.inf], b, p=[0.1, 0.2, 0.3, 0.3, 0.1])
+    p = rng.uniform(0, 1.5, b)
     k = np.where(rng.random(b) < 0.5, 0, np.minimum(2.0 ** rng.uniform(0, 12, b), 1.2 * v).astype(int))
     if v % 3 == 1:
         given["settings"] = np.stack([heat, k, p], 1).astype(np.float32)
@@ -138,14 +137,15 @@ def fma(
     bits = total.view(np.int64)
     odd = np.where((error > 0) == (total > 0), bits + 1, bits - 1)
     inexact = np.isfinite(error) & (error != 0) & (bits % 2 == 0)
-    return np.where(inexact, odd, bits).view(np.float64).astype(np.float32)
+    found: NDArray[np.float32] = np.where(inexact, odd, bits).view(np.float64).astype(np.float32)
+    return found
 
 
 def philox(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
     """Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011)."""
-    (a, b, c, d), (k, l) = counter, key
+    (a, b, c, d), (k, m) = counter, key
     for _ in range(10):
         first, second = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = second >> 32 ^ b ^ k, second % 2**32, first >> 32 ^ d ^ l, first % 2**32
-        k, l = (k + 0x9E3779B9) % 2**32, (l + 0xBB67AE85) % 2**32
+        a, b, c, d = second >> 32 ^ b ^ k, second % 2**32, first >> 32 ^ d ^ m, first % 2**32
+        k, m = (k + 0x9E3779B9) % 2**32, (m + 0xBB67AE85) % 2**32
     return a, b, c, d
