@@ -5,7 +5,7 @@ whose probabilities reach p, never none; of equal logits the first are taken. A 
 NaN, takes the largest logit, the first of equals. NaN and -inf are never drawn; where there is +inf nothing
 else is, of several any one. A row of NaN and -inf alone gives -1.
 
-Weights e^((x - max) / temperature) are whole multiples of 2^-39, from f32 operations of one rounding each, and
+Weights e^((x - max) / temperature) are multiples of 2^-39, from f32 operations of one rounding each, and
 sums are exact: the same logits and the same seed give the same token on every target. The random number is
 Philox 4x32-10 of the counter (step + steps[row], 0, 0, 0) and the key (seed, streams[row]), the row's number
 where `streams` is not given: 64 bits r. The token is where the running sum of weights passes r * sum / 2^64.
@@ -28,7 +28,8 @@ from ..ir import DTYPES
 from ..target import Target
 from ..vectors import threads_of
 from ._philox import below, philox
-from ._select import Logits, Weights
+from ._select import Logits
+from ._weights import Weights
 
 _NONE = 0xFFFFFFFF
 _LEAST = 2.0**-126
