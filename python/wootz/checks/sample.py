@@ -61,7 +61,7 @@ def operands(
         given["streams"] = rng.integers(-(2**31), 2**31, b).astype(np.int32)
     if rng.random() < 0.5:
         given["steps"] = rng.integers(-(2**31), 2**31, b).astype(np.int32)
-    heat = rng.choice([0.0, 0.25, 1.0, 1.7, np.inf], b, p=[0.1, 0.2, 0.3, 0.3, 0.1])
+    heat = rng.choice([0.0, 0.25, 1.0, 1.7, 1e20], b, p=[0.1, 0.2, 0.3, 0.3, 0.1])
     p = rng.uniform(0, 1.5, b)
     k = np.where(rng.random(b) < 0.5, 0, np.minimum(2.0 ** rng.uniform(0, 12, b), 1.2 * v).astype(int))
     if v % 3 == 1:
