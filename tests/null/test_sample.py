@@ -18,6 +18,7 @@ from wootz.errors import ArgumentError, DtypeError
 from gen.cli import main
 from gen.dsl import Builder
 from gen.kernels._philox import below, philox
+from gen.kernels._weights import Weights
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import host
@@ -73,8 +74,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> host.Library:
         with b.loop(0, b.scalar("n")) as i:
             b.store(y, i, below(b, b.load(x, i * 2), b.load(x, i * 2 + 1), b.load(ends, i)))
 
-    folder = tmp_path_factory.mktemp("philox")
-    return host.Library(folder, [host.function("words", words), host.function("product", product)])
+    def powers(b: Builder) -> None:
+        x, y, slope = b.buffer("x", "f32"), b.buffer("y", "u64", "out"), b.buffer("slope", "f32")
+        weights = Weights(b, b.load(slope, 1), b.load(slope, 0))
+        with b.loop(0, b.scalar("n")) as i:
+            b.store(y, i, weights.of(b.load(x, i)))
+
+    made = [host.function(each.__name__, each) for each in (words, product, powers)]
+    return host.Library(tmp_path_factory.mktemp("philox"), made)
 
 
 @pytest.mark.parametrize(("counter", "key", "wanted"), VECTORS)
@@ -98,13 +105,22 @@ def test_random_numbers_below_an_end(library: host.Library) -> None:
 
 
 @pytest.mark.parametrize("heat", [0.31, 1.0, 1.9, 40.0])
-def test_weights_are_powers(heat: float) -> None:
-    """Within 2.5 roundings of float32 for each of 1 and the exponent, and one of the whole number."""
+def test_weights_are_powers(library: host.Library, heat: float) -> None:
+    """Within 2.5 roundings of float32 for each of 1 and the exponent, and one of the whole number; and the
+    kernel's are those of its check."""
     x = np.random.default_rng(2).uniform(-30, 3, 100000).astype(np.float32).astype(np.float64)
     angle = (x - 3.0) / float(np.float32(heat))
     wanted = np.exp(angle) * 2.0**check.SCALE
-    off = np.abs(check.weights(x, 3.0, np.float32(heat)).astype(np.float64) - wanted)
+    weights = check.weights(x, 3.0, np.float32(heat))
+    off = np.abs(weights.astype(np.float64) - wanted)
     assert (off <= wanted * 2.5 * 2.0**-24 * (1.0 + np.abs(angle)) + 1.0).all()
+    numbers, found = (
+        np.append(x, [-np.inf, np.nan, 3.0, -3e38]).astype(np.float32),
+        np.zeros(len(x) + 4, np.uint64),
+    )
+    slope = np.array([np.float32(np.log2(np.e)) / np.float32(heat), 3.0], np.float32)
+    library.run("powers", {"x": numbers, "y": found, "slope": slope}, n=len(numbers))
+    assert found.tolist() == [*weights.tolist(), 0, 0, 2**check.SCALE, 0]
 
 
 def test_fused_products_have_one_rounding() -> None:

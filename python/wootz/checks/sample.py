@@ -41,7 +41,8 @@ def operands(
     options: Mapping[str, str],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Rows of normal numbers, of a few with many ties, of equal ones, with infinities and NaN, of none."""
+    """Rows of normal numbers, of a few with many ties, of equal ones, with infinities and NaN, of none. Where
+    all that is left is as likely, one too many moves half the draws."""
     b, v = size["b"], size["v"]
     x = rng.standard_normal((b, v)) * rng.choice([0.5, 3.0, 8.0], (b, 1)) + rng.uniform(-20, 20, (b, 1))
     for row, kind in enumerate(rng.integers(8, size=b)):
@@ -61,9 +62,9 @@ def operands(
         given["streams"] = rng.integers(-(2**31), 2**31, b).astype(np.int32)
     if rng.random() < 0.5:
         given["steps"] = rng.integers(-(2**31), 2**31, b).astype(np.int32)
-    heat = rng.choice([0.0, 0.25, 1.0, 1.7, 1e20], b, p=[0.1, 0.2, 0.3, 0.3, 0.1])
-    p = rng.uniform(0, 1.5, b)
-    k = np.where(rng.random(b) < 0.5, 0, np.minimum(2.0 ** rng.uniform(0, 12, b), 1.2 * v).astype(int))
+    heat = rng.choice([0.0, 0.25, 1.0, 1.7, 1e20], b, p=[0.1, 0.2, 0.25, 0.2, 0.25])
+    p = rng.uniform(0, 2.5, b)
+    k = np.where(rng.random(b) < 0.5, 0, np.minimum(2.0 ** rng.uniform(0, 9, b), 1.2 * v).astype(int))
     if v % 3 == 1:
         given["settings"] = np.stack([heat, k, p], 1).astype(np.float32)
     elif b:
