@@ -32,7 +32,10 @@ def lane_reduce(b: Builder, values: Sequence[Val], combine: Combine, width: int 
 
 
 def across(b: Builder, value: Val, mask: int) -> Val:
-    """The value of the lane whose number differs in this bit."""
+    """The value of the lane whose number differs in this bit; of u64 by halves."""
+    if value.dtype == "u64":
+        low, high = (across(b, half.cast("u32"), mask).cast("u64") for half in (value, value >> 32))
+        return low | (high << 32)
     return b.make("lane_xor", value.dtype, (value.value,), {"mask": mask})
 
 

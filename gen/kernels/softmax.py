@@ -11,6 +11,7 @@ from ..axes import Format
 from ..collective import add
 from ..dsl import Builder
 from ..family import Family, Operand, Variant
+from ..maths import power
 from ..target import Target
 from ._rows import LIMITS, Share, larger, over_rows, rows, shares
 
@@ -26,10 +27,10 @@ def along_rows(dtype: str, target: Target, options: dict[str, str], log: bool) -
             largest = numbers.reduce(lambda v: v, larger, float("-inf"))
             if log:
                 below = numbers.map(lambda v: v - largest)
-                shift = b.op("log", below.reduce(lambda v: b.op("exp", v), add, 0.0))
+                shift = b.op("log", below.reduce(lambda v: power(b, v), add, 0.0))
                 row.write(line, below, lambda v: v - shift)
             else:
-                powers = numbers.map(lambda v: b.op("exp", v - largest))
+                powers = numbers.map(lambda v: power(b, v - largest))
                 scale = b.const(1.0, "f32") / powers.reduce(lambda v: v, add, 0.0)
                 row.write(line, powers, lambda v: v * scale)
 

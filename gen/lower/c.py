@@ -72,7 +72,7 @@ def literal_of(types: dict[str, str], from_bits: str) -> Callable[[str, float], 
         if dtype == "u32":
             return f"0x{int(number):x}u" if number > 0xFFFF else f"{int(number)}u"
         if dtype == "u64":
-            return f"{types['u64']}({int(number)}u)" if number < 2**32 else f"{int(number)}ull"
+            return f"{types['u64']}({int(number)}{'u' if number < 2**32 else 'ull'})"
         return f"{types[dtype]}({int(number)})"
 
     return literal
