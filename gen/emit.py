@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from . import gate, passes
+from . import gate, geometry, passes
 from .axes import Format
 from .dsl import Builder
 from .family import Arg, Formula, Instance, Launch, Variant, family
@@ -106,7 +106,8 @@ def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[s
     # Text depends on a target's language, features and limits alone, so that targets can share it.
     shape = Target(
         "", target.backend, features=target.features, simd=target.simd, max_threads=target.max_threads,
-        shared_bytes=target.shared_bytes, shared_max=target.shared_max, registers=target.registers,
+        shared_bytes=target.shared_bytes, shared_max=target.shared_max, grid=target.grid,
+        registers=target.registers,
     )  # fmt: skip
     return _emit(kernel.name, tuple(kernel.options.items()), fmt, shape, dtypes)
 
@@ -131,6 +132,7 @@ def _emit(
             name = symbol(kernel, variant.options, fmt.name if fmt else None, dtype, variant.suffix)
             gate.rows(variant.gate)
             if isinstance(variant, Instance):
+                _check_instance(name, target, variant)
                 instances.append((name, variant))
                 entries.append(_instance_entry(name, dtype, variant, types))
             else:
@@ -169,10 +171,21 @@ def _build(name: str, target: Target, variant: Variant) -> Function:
     builder = Builder(name, variant.threads, target.simd)
     variant.build(builder)
     function = passes.run(builder.function, target)
+    geometry.check(name, target, function.threads, variant.grid, 0, function.shared_bytes())
     reason = refused(function, dialect)
     if reason:
         raise ValueError(f"{function.name} for {dialect.name}: {reason}")
     return function
+
+
+def _check_instance(name: str, target: Target, instance: Instance) -> None:
+    for launch in instance.prologue:
+        geometry.check(f"{name}_{launch.suffix}", target, launch.threads, launch.grid, launch.shared)
+    if not instance.stub:  # the stub knows
+        geometry.check(
+            name, target, instance.threads, instance.grid, instance.shared, instance.static_shared,
+            instance.cluster,
+        )  # fmt: skip
 
 
 def _args(function: Function) -> tuple[Arg, ...]:

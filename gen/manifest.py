@@ -203,6 +203,7 @@ class _Reader:
             max_threads=limits.get("max_threads", backend.max_threads),
             shared_bytes=shared,
             shared_max=limits.get("shared_max", shared),
+            grid=tuple(limits.get("grid", backend.grid)),
             registers=limits.get("registers", 0),
             isa=tuple(row.get("isa", backend.isa)),
             min_os=row.get("min_os", ""),
