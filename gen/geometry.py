@@ -33,7 +33,7 @@ def check(
     _within(symbol, "static bytes of shared memory", static_shared, 0, target.shared_bytes)
     if isinstance(shared, int) and shared:
         _within(symbol, "bytes of shared memory", shared + static_shared, 0, target.shared_max)
-    _within(symbol, "blocks of a cluster", blocks, 1, MOST_CLUSTER if target.has("cluster") else 1)
+    _within(symbol, "blocks of a cluster", blocks, 1, MOST_CLUSTER)
 
 
 def _within(symbol: str, what: str, value: Formula, least: int, most: int) -> None:

@@ -218,9 +218,9 @@ def _check_atomic(state: _State, value: Value) -> None:
 
 def _check_const(state: _State, value: Value) -> None:
     number = value.attrs.get("value")
-    if value.dtype in ("f16", "bf16"):
-        raise state.fail("a constant of 16-bit floats is cast from f32", value.dtype)
-    if value.dtype == "f32" and isinstance(number, (int, float)):
+    if value.dtype in ("f16", "bf16") and number != 0:
+        raise state.fail("a constant of 16-bit floats is 0, others are cast from f32", str(number))
+    if value.dtype in ("f16", "bf16", "f32") and isinstance(number, (int, float)):
         return
     low, high = _range(value.dtype)
     if not isinstance(number, int) or not low <= number <= high:

@@ -275,6 +275,8 @@ DIALECT = Dialect(
         "mad": c.call("multiply_add"),
         **c.functions({"abs": "std::fabs", "round": "std::nearbyint"}, "std::"),
         "rsqrt": lambda v, a: f"(1.0f / std::sqrt({c.bare(a[0])}))",
+        "fast_exp": c.call("std::exp"),
+        "fast_div": lambda v, a: f"({a[0]} / {a[1]})",
         "cast": c.by_types(CASTS, "C++ cast"),
         "bitcast": c.by_types(BITCASTS, "C++ bitcast"),
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",

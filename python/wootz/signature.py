@@ -104,7 +104,8 @@ def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> 
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
     axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the operands whose
-    very memory the output may be. plain: a call is its operands, all of them, in order."""
+    very memory the output may be. plain: a call is its operands, all of them, in order. knobs: what a call may
+    choose, with the default."""
 
     name: str
     operands: tuple[Operand, ...]
@@ -116,6 +117,7 @@ class Signature:
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     plain: bool = True
     broadcasts: bool = False
+    knobs: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> Signature:
@@ -143,7 +145,7 @@ class Signature:
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
             _aliased(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
-            bool(record.get("broadcasts")),
+            bool(record.get("broadcasts")), dict(record.get("knobs") or {}),
         )  # fmt: skip
 
     @property

@@ -14,7 +14,7 @@ from gen.manifest import KernelSpec
 from gen.target import Target
 
 GPU = Target(
-    "t", "cuda", features=frozenset({"f16", "cluster"}), max_threads=512, shared_bytes=1024, shared_max=4096,
+    "t", "cuda", features=frozenset({"f16"}), max_threads=512, shared_bytes=1024, shared_max=4096,
     grid=(100, 50, 20),
 )  # fmt: skip
 FITS: dict[str, Any] = {"threads": 512, "grid": (100, 50, 20)}
@@ -43,9 +43,6 @@ def test_beyond(changed: dict[str, Any], message: str) -> None:
 def test_within() -> None:
     geometry.check("k", GPU, **FITS, shared=3072, static_shared=1024, cluster=(16, 1, 1))
     geometry.check("k", GPU, 1, ("m", ["ceildiv", "n", 4], 1), ["mul", "m", 1 << 20])
-    plain = Target("p", "cuda", shared_max=4096)
-    with pytest.raises(geometry.Beyond, match="2 blocks of a cluster; the target takes 1 to 1"):
-        geometry.check("k", plain, 32, (2, 1, 1), cluster=(2, 1, 1))
 
 
 def emitted(monkeypatch: pytest.MonkeyPatch, variant: Variant | Instance) -> None:

@@ -377,7 +377,7 @@ RULES: list[tuple[str, Build, str]] = [
     ("atomic type", lambda b: (put(b, raw("atomic_add", "", b.const(0, "u32"), b.const(1, "u8"),
                                           ref=b.buffer("z", "u8", "out"))), None)[1],
      "atomic_add adds u32 or i32 or f32; found u8"),
-    ("half constant", _one("const", "f16", value=1), "a constant of 16-bit floats is cast from f32; found f16"),
+    ("half constant", _one("const", "f16", value=1), "a constant of 16-bit floats is 0, others are cast from f32; found 1"),
     ("constant", _one("const", "u32", value=-1),
      "a constant of u32 is a whole number from 0 to 4294967295; found -1"),
     ("signed constant", _one("const", "i32", value=2**31), "a constant of i32 is a whole number from -2147483648"),
