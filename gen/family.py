@@ -24,9 +24,9 @@ QUANTISED = ("quantised", "packed", "tiled")
 """Kinds of operands that have a format."""
 
 
-FAST_MATH = {"math": ("precise", "fast")}
+FAST_MATH: dict[str, tuple[str, ...]] = {"math": ("precise", "fast")}
 """The knob of kernels whose exponentials and quotients may be the hardware's own."""
-LOAD_WIDTH = {"load_width": ("w4", "w2", "w1")}
+LOAD_WIDTH: dict[str, tuple[str, ...]] = {"load_width": ("w4", "w2", "w1")}
 """The knob of kernels over flat arrays: 32-bit words of an access."""
 PLAIN = ("f16", "bf16", "f32")
 """The types of a family that does not say which it accepts."""

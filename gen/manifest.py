@@ -181,7 +181,11 @@ class _Reader:
         if "version" in plain and (plain["version"] != 1 or isinstance(plain["version"], bool)):
             self.problem(("version",), f"is {show(plain['version'])}; this generator reads version 1")
             return False
-        given = {k: v for k, v in plain.items() if v is not None or k not in ("formats", "profiles", "knobs", "skips")}
+        given = {
+            k: v
+            for k, v in plain.items()
+            if v is not None or k not in ("formats", "profiles", "knobs", "skips")
+        }
         for path, message in Checker().check("manifest", given):
             self.problem(path, message)
             self.bad.update((path[:2], path[:3]))
@@ -303,7 +307,9 @@ class _Reader:
         for value in body["values"]:
             if wrong := name_problem(value, target=False):
                 self.problem(("knobs", name, "values", value), wrong)
-        return Knob(name, body["default"], {body["default"]: "", **body["values"]}, body.get("same_bits", False))
+        return Knob(
+            name, body["default"], {body["default"]: "", **body["values"]}, body.get("same_bits", False)
+        )
 
     def declared(self, kernel: KernelSpec, known: Declared) -> None:
         """What a manifest asks of a kernel, against what the kernel's file declares."""
@@ -342,14 +348,12 @@ class _Reader:
 
     def profile(self, name: str, body: dict[str, Any]) -> Profile:
         path: Path = ("profiles", name)
-        return Profile(
-            name,
-            *(
-                self.subset((*path, s), body.get(s, "all"), s, (NATIVE,) if s == "targets" else ())
-                for s in ("targets", "formats", "kernels")
-            ),
-            knobs=self.asked((*path, "knobs"), body.get("knobs", "none")),
+        targets, formats, kernels = (
+            self.subset((*path, s), body.get(s, "all"), s, (NATIVE,) if s == "targets" else ())
+            for s in ("targets", "formats", "kernels")
         )
+        knobs = self.asked((*path, "knobs"), body.get("knobs", "none"))
+        return Profile(name, targets, formats, kernels, knobs)
 
     def asked(self, path: Path, given: Any) -> Subset:
         """Values of knobs, as knob=value."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-
 GRID = (2**31 - 1, 65535, 65535)
 """Blocks that CUDA launches along x, y and z."""
 

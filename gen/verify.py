@@ -59,7 +59,9 @@ def _objects(state: _State) -> None:
         if ref.size < 1:
             raise state.fail("an object has one element or more", f"{ref.name} of {ref.size}")
         if ref.space == "table" and ref.size != len(ref.values):
-            raise state.fail(f"a table of {ref.size} has as many values", f"{ref.name} with {len(ref.values)}")
+            raise state.fail(
+                f"a table of {ref.size} has as many values", f"{ref.name} with {len(ref.values)}"
+            )
 
 
 def _once(state: _State) -> None:
@@ -118,7 +120,9 @@ def _operation(state: _State, value: Value, reach: int) -> None:
     if rule is None:
         raise state.fail("an operation is in the table OPS", repr(value.op))
     if value.op in ("param", "index"):
-        raise state.fail("an argument is one of the function's, an index a loop's", f"{value.op} as a statement")
+        raise state.fail(
+            "an argument is one of the function's, an index a loop's", f"{value.op} as a statement"
+        )
     for arg in value.args:
         _defined(state, arg, value.op)
     if rule.arity >= 0 and len(value.args) != rule.arity:

@@ -78,7 +78,9 @@ OPS: dict[str, Reduction] = {
 
 
 COMPENSATED = {
-    op: replace(OPS[op], value=_exact_number, combine=collective.add_twice, identity=(0.0, 0.0), compensated=True)
+    op: replace(
+        OPS[op], value=_exact_number, combine=collective.add_twice, identity=(0.0, 0.0), compensated=True
+    )
     for op in ("sum", "mean")
 }
 

@@ -256,7 +256,9 @@ def _tile_store(value: Value, args: list[str]) -> str:
 def _atomic_add(value: Value, args: list[str]) -> str:
     if value.ref is not None and value.ref.dtype == "f32":
         raise Refused("operation atomic_add of f32 has no lowering to C++")
-    return f"__atomic_fetch_add(&{value.ref.name if value.ref else ''}[{args[0]}], {args[1]}, __ATOMIC_RELAXED);"
+    return (
+        f"__atomic_fetch_add(&{value.ref.name if value.ref else ''}[{args[0]}], {args[1]}, __ATOMIC_RELAXED);"
+    )
 
 
 _AXES = "xyz"

@@ -89,8 +89,9 @@ class Library:
 
         name: as "qgemv". format: of its quantised operand, if it has one: a name, or a tensor's. dtype:
         f16, bf16, f32, i8, e4m3 or e5m2, of its arrays. device: "cpu", "cuda", "cuda:N", "metal"; None:
-        wherever the arrays of each call are. options: as op="add", and knobs, as math="fast". Raises NoKernelError when nothing of that
-        description is shipped, ArgumentError for options that do not fit."""
+        wherever the arrays of each call are. options: as op="add", and knobs, as math="fast"
+        (their defaults go without saying). Raises NoKernelError when nothing of that description is shipped,
+        ArgumentError for options that do not fit."""
         made = self._kernel(name, format, dtype, device, options)
         return traced(made, made.name)
 
@@ -157,14 +158,17 @@ class Library:
         wanted, knobs = signature.options, signature.knobs
         for given in options:
             if given not in wanted and given not in knobs:
-                known = ", ".join((*wanted, *knobs)) or "none"
+                names = (*wanted, *knobs)
                 raise ArgumentError(
-                    f"{signature.name} has no option {given!r}{near(given, (*wanted, *knobs))}; its options: {known}"
+                    f"{signature.name} has no option {given!r}{near(given, names)}; "
+                    f"its options: {', '.join(names) or 'none'}"
                 )
         for missing in (each for each in wanted if each not in options):
             choices = self._choices(signature.name, missing)
             raise ArgumentError(f"{signature.name} needs the option {missing}=, one of {', '.join(choices)}")
-        tuned = {each: str(options[each]) for each in knobs if str(options.get(each, "")) not in ("", knobs[each])}
+        tuned = {
+            each: str(options[each]) for each in knobs if str(options.get(each, "")) not in ("", knobs[each])
+        }
         return {each: str(options[each]) for each in wanted} | tuned
 
     def _choices(self, kernel: str, option: str) -> list[str]:

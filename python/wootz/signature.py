@@ -104,8 +104,8 @@ def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> 
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
     axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the operands whose
-    very memory the output may be. plain: a call is its operands, all of them, in order. knobs: what a call may
-    choose, with the default."""
+    very memory the output may be. plain: a call is its operands, all of them, in order. knobs: what a call
+    may choose, with the default."""
 
     name: str
     operands: tuple[Operand, ...]

@@ -1,5 +1,5 @@
-"""Values of knobs beside the defaults, executed as CUDA and Metal text: each within its own bound, and with the
-default's bits where the manifest says so."""
+"""Values of knobs beside the defaults, executed as CUDA and Metal text: each within its own bound, and with
+the default's bits where the manifest says so."""
 
 from __future__ import annotations
 
@@ -59,6 +59,8 @@ def test_values_that_give_the_same_bits(subject: cells.Subject) -> None:
                 for cell in pair:
                     entry = cell.entry(known)
                     blanks = cell.blanks(entry, given, expected)
-                    made = program.run(entry, arguments(given, known, *blanks.items()), 0, cells.LAUNCH_SECONDS)
+                    made = program.run(
+                        entry, arguments(given, known, *blanks.items()), 0, cells.LAUNCH_SECONDS
+                    )
                     found.append([made[key, "out"].tobytes() for key in blanks])
                 assert found[0] == found[1], (dtype, options, size)

@@ -75,7 +75,10 @@ def test_emission_asks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_limits_of_the_manifest(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     row = "{backend: cuda, capability: [9, 0], limits: {grid: [7, 8, 9]}}"
-    path.write_text(f"version: 1\ntargets: {{sm_90: {row}, cpu: {{backend: cpu}}}}\nkernels: {{copy: {{dtypes: [f32]}}}}\n")
+    path.write_text(
+        f"version: 1\ntargets: {{sm_90: {row}, cpu: {{backend: cpu}}}}\n"
+        "kernels: {copy: {dtypes: [f32]}}\n"
+    )
     found = manifest.load(path).targets
     assert found["sm_90"].grid == (7, 8, 9)
     assert found["cpu"].grid == (2**31,) * 3

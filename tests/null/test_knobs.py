@@ -1,5 +1,5 @@
-"""Knobs: declared once with their trade-offs, built where they are asked for, chosen by a call, their defaults
-without a word."""
+"""Knobs: declared once with their trade-offs, built where they are asked for, chosen by a call, their
+defaults without a word."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_values_are_built_where_they_are_asked_for() -> None:
     assert keys(units(knobs=["math=*"])) == {"softmax", "softmax.fast"}
     assert keys(units(knobs=["math=precise"])) == keys(units("knobs", ["load_width=w1"])) == {"softmax"}
     assert keys(units(kernel="copy", knobs=["load_width=w1"])) == {"copy", "copy.w1"}
-    with pytest.raises(plan.PlanError, match="knob 'math=fats': not in the manifest; did you mean 'math=fast'"):
+    with pytest.raises(
+        plan.PlanError, match="knob 'math=fats': not in the manifest; did you mean 'math=fast'"
+    ):
         units(knobs=["math=fats"])
 
 
@@ -59,7 +61,9 @@ def test_an_option_of_no_effect_is_refused_by_name() -> None:
     reasons = {cell.reason for cell in unit.cells if cell.state == plan.REFUSED}
     assert "max adds nothing up: accumulation is for sum, mean" in reasons
     (unit,) = units("knobs", kernel="unary")
-    assert any(cell.key.startswith("unary.abs.fast/") and "no exponential" in cell.reason for cell in unit.cells)
+    assert any(
+        cell.key.startswith("unary.abs.fast/") and "no exponential" in cell.reason for cell in unit.cells
+    )
 
 
 # ---- the manifest

@@ -1,7 +1,7 @@
 """log_softmax: y = x - max - log(sum of e^(x - max)), along rows.
 
-M = |x - max| + |log of the sum| + 1, for a relative error of the sum is an absolute one of its logarithm; with fast
-math as many more as the exponentials of the sum (see softmax).
+M = |x - max| + |log of the sum| + 1, for a relative error of the sum is an absolute one of its logarithm;
+with fast math what the exponentials of the sum add (see softmax).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """reduce: y = op over each row.
 
 max, min, argmax, argmin, any and all are exact; M of sum and mean is the sum of |x|, of prod |y|, and c grows
-with the row. Compensated sums are exact but for what is lost of what was lost: M = |y| and a 2^-24th of the sum of
-|x| for each of the c roundings.
+with the row. Compensated sums are exact but for what is lost of what was lost: M = |y| and a 2^-24th of the
+sum of |x| for each pair of the c roundings.
 """
 
 from __future__ import annotations

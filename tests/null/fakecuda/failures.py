@@ -146,7 +146,10 @@ def grids() -> None:
     driver = Driver()
     room = "the device has 232448"
     for changed, message in (
-        ({"grid": [1, 65536, 1]}, "copy_u16: the launch's grid.y would be 65536; the device takes 1 to 65535"),
+        (
+            {"grid": [1, 65536, 1]},
+            "copy_u16: the launch's grid.y would be 65536; the device takes 1 to 65535",
+        ),
         ({"grid": [1, 1, 65536]}, "grid.z would be 65536"),
         ({"grid": [2**31, 1, 1]}, "copy_u16: the launch's grid.x would be 2147483648"),
         ({"grid": [0, 1, 1]}, "grid.x would be 0"),
