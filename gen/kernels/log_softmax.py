@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ..axes import Format
 from ..family import FAST_MATH, Family, Operand, Variant
 from ..target import Target
-from ._rows import LIMITS
+from ._rows import LIMITS, lattice
 from .softmax import along_rows
 
 
@@ -26,4 +26,5 @@ FAMILY = Family(
     LIMITS,
     alias=True,
     knobs=FAST_MATH,
+    lattice=lattice,
 )

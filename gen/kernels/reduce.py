@@ -18,7 +18,7 @@ from ..collective import Combine, Tuple
 from ..dsl import Builder, Val
 from ..family import Family, Operand, Variant, plain
 from ..target import Target
-from ._rows import LIMITS, Share, over_rows, passes_once, rows
+from ._rows import LIMITS, Share, lattice, over_rows, passes_once, rows
 
 
 def _number(b: Builder, x: Val, column: Val) -> Tuple:
@@ -120,4 +120,5 @@ FAMILY = Family(
     types=types,
     accepts=accepts,
     knobs={"accumulation": ("plain", "compensated")},
+    lattice=lattice,
 )

@@ -13,7 +13,7 @@ from ..collective import add
 from ..dsl import Builder
 from ..family import FAST_MATH, Family, Operand, Variant
 from ..target import Target
-from ._rows import LIMITS, Share, larger, over_rows, rows, shares
+from ._rows import LIMITS, Share, larger, lattice, over_rows, rows, shares
 
 
 def along_rows(dtype: str, target: Target, options: dict[str, str], log: bool) -> Iterable[Variant]:
@@ -49,4 +49,5 @@ FAMILY = Family(
     LIMITS,
     alias=True,
     knobs=FAST_MATH,
+    lattice=lattice,
 )

@@ -34,6 +34,7 @@ def test_every_value(subject: cells.Subject) -> None:
 def test_all_knobs_are_executed() -> None:
     found = {k for s in SUBJECTS for unit in s.units for cell in unit.jobs for k in cell.options}
     wanted = {(k.name, v) for k in MANIFEST.knobs.values() for v in k.values if v != k.default}
+    wanted -= {("matmul_precision", "hardware")}  # of CUTLASS: on devices alone
     assert wanted <= found
 
 

@@ -1,7 +1,7 @@
 """softmax: y = e^(x - max) / sum, along rows.
 
-M = y times 1 + |x - max|, for a rounding of the exponent counts that often; c grows with the sum. With
-fast math an exponential is within 3 + 2 |x| ulp: six such M, and as many of the mean that the sum is, weighted by y.
+M = y times 1 + |x - max|, for a rounding of the exponent counts that often; c grows with the sum. With fast
+math an exponential is within 3 + 2 |x| ulp: six such M, and as many of their mean, weighted by y, in the sum.
 """
 
 from __future__ import annotations

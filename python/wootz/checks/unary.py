@@ -115,7 +115,8 @@ FAST: dict[str, tuple[float, Callable[[Array, Array], Array]]] = {
     "gelu_tanh": (24 + 13 + 5, cubic_tail),
 }
 """op: (c, M) with fast math: exponentials within 3 + 2 |x| ulp, 6 + 4 |x| halves, quotients within 2.5.
-gelu's is of x^2 / 2, gelu_tanh's of 1.6 |x| + 0.072 |x|^3: 6 + 6.4 |x| + 0.29 |x|^3 is at most 13 (1 + |x|^3)."""
+gelu's is of x^2 / 2, gelu_tanh's of 1.6 |x| + 0.072 |x|^3: 6 + 6.4 |x| + 0.29 |x|^3 is at most
+13 (1 + |x|^3)."""
 
 
 def precision(op: str, options: Mapping[str, str]) -> tuple[float, Callable[[Array, Array], Array]]:
