@@ -78,6 +78,16 @@ def test_every_knob_says_what_it_trades() -> None:
         assert {v for k in users for v in k.knobs[knob.name]} == set(knob.values)
 
 
+def test_the_readme_has_every_knob() -> None:
+    chapter = (ROOT / "README.md").read_text().partition("\n### Knobs\n")[2].partition("\n## ")[0]
+    rows = [line for line in chapter.splitlines() if line.startswith("| `")]
+    for knob in MANIFEST.knobs.values():
+        (row,) = (line for line in rows if line.startswith(f"| `{knob.name}` | `{knob.default}`"))
+        users = [k.name for k in MANIFEST.kernels.values() if knob.name in k.knobs]
+        assert all(f"`{word}`" in row for word in (*knob.values, *users)), row
+    assert len(rows) == len(MANIFEST.knobs)
+
+
 def test_kernels_and_manifest_agree_on_defaults() -> None:
     for name in family.known():
         for knob, values in family.family(name).knobs.items():
