@@ -147,13 +147,6 @@ std::size_t CudaEntry::parameter_bytes(std::size_t index, bool& known) const {
 void CudaEntry::allow_shared(unsigned bytes) const {
     if (bytes <= allowed_shared_.load(std::memory_order_relaxed)) return;
     driver::Scope scope(device());
-    const auto most = static_cast<unsigned>(driver::device_info(device()).shared_bytes);
-    if (static_shared_ > most || bytes > most - static_shared_) {
-        throw Error(ErrorKind::argument, symbol_ + ": a block would take " + std::to_string(bytes) + " + " +
-                                             std::to_string(static_shared_) +
-                                             " bytes of shared memory; the device has " +
-                                             std::to_string(most) + ": use a smaller problem");
-    }
     module_->raise_shared(handle_, bytes);
     allowed_shared_.store(bytes, std::memory_order_relaxed);
 }
