@@ -57,6 +57,14 @@ def block_reduce(b: Builder, values: Sequence[Val], combine: Combine, again: boo
 
 
 # ------------------------------------------------------------ what is combined
+def add_twice(a: Tuple, b: Tuple) -> Tuple:
+    """(sum, what its roundings lost): Knuth's exact sum of two, so that either order gives the same bits."""
+    (x, lost_x), (y, lost_y) = a, b
+    total = x + y
+    part = total - x
+    return total, (lost_x + lost_y) + ((x - (total - part)) + (y - part))
+
+
 def add(a: Tuple, b: Tuple) -> Tuple:
     return tuple(x + y for x, y in zip(a, b))
 

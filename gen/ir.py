@@ -185,6 +185,8 @@ OPS: dict[str, Op] = {
     "fma": Op(3, _F32, "same"),  # one rounding
     "mad": Op(3, _F32, "same"),  # a*b+c with one rounding or two, whichever is faster
     **{name: Op(1, _F32, "same") for name in MATH},
+    "fast_exp": Op(1, _F32, "same"),  # within 3 + 2 |x| ulp
+    "fast_div": Op(2, _F32, "same"),  # within 2.5 ulp where |divisor| is 2^-126 to 2^126
     **{name: Op(2, _NUM, "bool") for name in ("lt", "le", "gt", "ge", "eq", "ne")},
     "select": Op(3, _ANY, "same"),  # operand 0 is the condition
     "cast": Op(1, _ANY, "attr"),

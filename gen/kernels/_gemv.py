@@ -17,6 +17,7 @@ from ..family import Formula, Variant
 from ..ir import Ref
 from ..packed import COLUMNS, Packed, Steps, steps
 from ..target import Target
+from ..tiles import Cost, Lattice, Point
 from ..vectors import threads_of
 from ._activations import Coded, Direct, Plain, Staged
 
@@ -80,6 +81,42 @@ def tiles(target: Target, walk: Steps, most_rows: int, beside: int) -> Iterable[
         rows = max(1, min(most, WORDS // walk.chunk_words))
         small = m <= 2 and rows * walk.chunk_words <= WORDS
         yield Tile(m, rows, GROUPS, 1, waves, (2 if small else 1) if waves else 0)
+
+
+def lattice(weights: Format, target: Target) -> Lattice:
+    """Every tile that a kernel of these weights could have; `tiles` takes one for each number of rows."""
+    walk = steps(weights)
+    if target.simd == 1:
+        return Lattice({"m": (1, MOST_ROWS)}, lambda point: Cost(1, 0, 0))
+    axes = {
+        "m": tuple(TILES),
+        "rows": (2, 1),
+        "groups": (GROUPS, GROUPS // 2),
+        "stage": (STAGE, 0),
+        "resident": (2, 1),
+    }
+    return Lattice(axes, lambda point: _cost(point, walk, target))
+
+
+def _cost(point: Point, walk: Steps, target: Target) -> Cost | str:
+    """Registers: sums, two chunks of codes, 8 activations, and 28 for places and scales."""
+    m, rows, threads = point["m"], point["rows"], target.simd * point["groups"]
+    words, wave = rows * walk.chunk_words, 4 * m * walk.chunk * target.simd
+    if rows > TILES[m]:
+        return f"{rows} rows of weights beside {m} of activations: {TILES[m]} keep the use of registers level"
+    if rows > 1 and words > WORDS:
+        return f"{words} words of codes a lane, {WORDS} keep them in registers"
+    if point["stage"] and wave > target.shared_bytes:
+        return (
+            f"a chunk for each lane takes {wave} bytes of shared memory, the target has {target.shared_bytes}"
+        )
+    if not point["stage"] and point["resident"] > 1:
+        return "blocks are resident for the activations that they have staged"
+    registers = rows * m + 2 * words + 8 + 28
+    if target.registers and registers * threads * point["resident"] > target.registers:
+        wanted = registers * threads * point["resident"]
+        return f"{wanted} registers of {point['resident']} blocks, the target has {target.registers}"
+    return Cost(threads, registers, max(1, point["stage"] // wave) * wave if point["stage"] else 0)
 
 
 @dataclass(frozen=True)

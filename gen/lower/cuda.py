@@ -223,6 +223,8 @@ DIALECT = Dialect(
         "fma": c.call("fmaf"),
         "mad": c.call("fmaf"),
         **c.functions({"abs": "fabsf", "round": "rintf"}, suffix="f"),
+        "fast_exp": c.call("__expf"),
+        "fast_div": c.call("__fdividef"),
         "cast": c.by_types(CASTS, "CUDA cast"),
         "bitcast": c.by_types(BITCASTS, "CUDA bitcast"),
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",

@@ -100,6 +100,8 @@ DIALECT = Dialect(
         "fma": c.call("fma"),
         "mad": c.call("fma"),
         **c.functions(_EXACT, "precise::"),
+        "fast_exp": c.call("fast::exp"),
+        "fast_div": c.call("fast::divide"),
         "cast": c.by_types(CASTS, "Metal cast"),
         "bitcast": c.by_types(BITCASTS, "Metal bitcast"),
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",

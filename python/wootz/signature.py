@@ -112,7 +112,8 @@ class Signature:
     axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the operands whose
     very memory the output may be. plain: a call is its operands, all of them, in order. in_place: the output
     is the operand of its name, which the kernel updates. extents: numbers that follow from the others, by
-    name. omissible: axes that arrays may lack, the first ones first."""
+    name. omissible: axes that arrays may lack, the first ones first. knobs: what a call may choose, with the
+    default."""
 
     name: str
     operands: tuple[Operand, ...]
@@ -127,6 +128,7 @@ class Signature:
     in_place: bool = False
     extents: Mapping[str, Derived] = field(default_factory=dict)
     omissible: tuple[str, ...] = ()
+    knobs: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> Signature:
@@ -167,6 +169,7 @@ class Signature:
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
             _aliased(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
             bool(record.get("broadcasts")), bool(same), extents, tuple(record.get("omissible") or ()),
+            dict(record.get("knobs") or {}),
         )  # fmt: skip
 
     @property

@@ -4,13 +4,11 @@ the same each time and holds nothing that it does not use."""
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,9 @@ from gen import emit, passes, plan
 from gen.axes import Format
 from gen.dsl import Builder
 from gen.grammar import format_of
-from gen.ir import DTYPES, OPS, Function, Value
+from gen.ir import DTYPES, OPS, Function
 from gen.lower import cpu, cuda, metal
-from gen.lower.walker import Dialect, Refused, body, lowers, refused
+from gen.lower.walker import Dialect, Refused, body, refused
 from gen.manifest import KernelSpec
 from gen.target import Target
 
@@ -187,34 +185,7 @@ def test_an_operation_without_a_lowering_is_refused() -> None:
     ) == ["atomicAdd(&y[0u], threadIdx.x);"]
 
 
-# ------------------------------------------------------------ totality
-def conversions(dialect: Dialect) -> dict[str, str]:
-    """Casts and bit-casts that the verifier lets pass and the language refuses: "cast f16" -> the types."""
-    missing: dict[str, list[str]] = {}
-    for op, source, to in product(("cast", "bitcast"), DTYPES, DTYPES):
-        halves, sizes = {source, to} <= {"f16", "bf16"}, DTYPES[source] == DTYPES[to]
-        if (
-            source == to
-            or "bool" in (source, to)
-            or (op == "cast" and halves)
-            or (op == "bitcast" and not sizes)
-        ):
-            continue
-        try:
-            dialect.spell[op](Value(op, to, (Value("param", source),)), ["x"])
-        except Refused:
-            missing.setdefault(f"{op} {source}", []).append(to)
-    return {key: " ".join(types) for key, types in missing.items()}
-
-
-def test_every_operation_is_lowered_or_on_the_list() -> None:
-    """tests/ratchet.json lists what a language refuses. It may only shrink."""
-    ratchet = json.loads((ROOT / "tests" / "ratchet.json").read_text())
-    unlowered = {d.name: sorted(op for op in OPS if not lowers(op, d)) for d in DIALECTS}
-    assert {name: ops for name, ops in unlowered.items() if ops} == ratchet["unlowered"]
-    assert {d.name: found for d in DIALECTS if (found := conversions(d))} == ratchet["conversions"]
-
-
+# ------------------------------------------------------------ totality (and see test_totality)
 def test_nothing_is_spelled_that_no_operation_asks_for() -> None:
     for dialect in DIALECTS:
         assert set(dialect.spell) | set(dialect.statements) <= set(OPS)
