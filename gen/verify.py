@@ -142,12 +142,12 @@ def _operation(state: _State, value: Value, reach: int) -> None:
             raise state.fail(
                 f"{value.op} is reached by all lanes together (uniform control flow)", "a divergent branch"
             )
+        if needed == GROUP and state.function.threads % state.target.simd:
+            wanted = f"{value.op} is for blocks of whole groups of {state.target.simd} lanes"
+            raise state.fail(wanted, f"{state.function.threads} threads")
     if value.ref is not None and value.ref.space == "var" and value.args:
         whole = max(reach, state.agreement[value.args[0]], state.variables.get(value.ref, BLOCK))
         state.variables[value.ref] = whole
-        if needed == GROUP and state.function.threads % state.target.simd:
-            whole = f"{value.op} is for blocks of whole groups of {state.target.simd} lanes"
-            raise state.fail(whole, f"{state.function.threads} threads")
     if value.dtype:
         state.agreement[value] = _agreement(state, value)
 

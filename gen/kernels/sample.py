@@ -28,8 +28,8 @@ from ..ir import DTYPES
 from ..target import Target
 from ..vectors import threads_of
 from ._philox import below, philox
-from ._select import Logits
 from ._powers import Weights
+from ._select import Logits
 
 _NONE = 0xFFFFFFFF
 _LEAST = 2.0**-126

@@ -137,7 +137,7 @@ def test_a_tensor_of_the_natural_layout_is_written_whole() -> None:
         assert read(kernel, x, out=made) is made
         arrays = kernel.assume("the call", {"n": 3, "k": 200}).arrays
         assert set(arrays) == {"x", *(f"y.{name}" for name in fields)}
-        with pytest.raises(errors.ArgumentError, match="out.codes has shape .*want"):
+        with pytest.raises(errors.ArgumentError, match=r"out\.codes has shape .*want"):
             read(kernel, np.zeros((4, 200), F16), out=made)
 
 

@@ -117,7 +117,9 @@ class KernelOp:
         made = self._dispatch.call(request, given, scalars, out)
         if self.signature.in_place:
             return None
-        return self._results([made.fields[n] for n in self._made if n in made.fields] if self._made else [made])
+        return self._results(
+            [made.fields[n] for n in self._made if n in made.fields] if self._made else [made]
+        )
 
     def fake(self, *args: Any, **named: Any) -> Any:
         """Empty results, of extents that may be symbols."""
