@@ -1,5 +1,5 @@
-"""The scale of a whole tensor: the blocks of a first launch leave the largest magnitudes that they found in the
-workspace, and every block of the main one makes the scale of them."""
+"""The scale of a whole tensor: the blocks of a first launch leave the largest magnitudes that they found in
+the workspace, and every block of the main one makes the scale of them."""
 
 from __future__ import annotations
 

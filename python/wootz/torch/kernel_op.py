@@ -111,7 +111,8 @@ class KernelOp:
         given = {name: value for name, value in operands.items() if value is not None}
         scalars = {name: values[name] for name in self.signature.scalars}
         made = self._dispatch.call(request, given, scalars, out)
-        return self._results([made.fields[n] for n in self._made if n in made.fields] if self._made else [made])
+        parts = [made.fields[name] for name in self._made if name in made.fields]
+        return self._results(parts if self._made else [made])
 
     def fake(self, *args: Any, **named: Any) -> Any:
         """Empty results, of extents that may be symbols."""
