@@ -22,7 +22,7 @@ from wootz.formats.tensor import side_entries
 from gen import emit, index, plan
 from gen.axes import Format
 from gen.grammar import format_of
-from gen.kernels import _numbers, _quantise
+from gen.kernels import _entries, _numbers
 
 KERNEL, DTYPE = "quantize", "f32"
 F32 = np.float32
@@ -106,7 +106,7 @@ def test_what_is_left_of_a_quotient_decides(name: str, monkeypatch: pytest.Monke
 
 def test_a_range_of_the_wrong_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fmt = cells.repository().formats["uint4_z"]
-    monkeypatch.setattr(_quantise, "highest", lambda element: element.max - 1)
+    monkeypatch.setattr(_entries, "highest", lambda element: element.max - 1)
     with compiled(fmt) as (program, entry):
         x = np.random.default_rng(0).standard_normal((8, 256)).astype(F32)
         assert differing(program, entry, x, quantize(x, index.format_record(fmt)))

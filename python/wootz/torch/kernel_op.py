@@ -117,9 +117,8 @@ class KernelOp:
         made = self._dispatch.call(request, given, scalars, out)
         if self.signature.in_place:
             return None
-        return self._results(
-            [made.fields[n] for n in self._made if n in made.fields] if self._made else [made]
-        )
+        parts = [made.fields[name] for name in self._made if name in made.fields]
+        return self._results(parts if self._made else [made])
 
     def fake(self, *args: Any, **named: Any) -> Any:
         """Empty results, of extents that may be symbols."""
