@@ -65,7 +65,9 @@ def test_matrices_in_the_natural_layout_give_a_bank(name: str) -> None:
     bank = stack(members)
     assert isinstance(bank, QuantizedTensor)
     assert bank.shape == pickle.loads(pickle.dumps(bank)).shape == (3, 37, 300)
-    assert repr(bank).startswith(f"QuantizedTensor({name}, 3x37x300, {bank.nbytes} bytes: codes uint8[3, 37, ")
+    assert repr(bank).startswith(
+        f"QuantizedTensor({name}, 3x37x300, {bank.nbytes} bytes: codes uint8[3, 37, "
+    )
     assert bank.nbytes == sum(member.nbytes for member in members)
     for i, member in enumerate(bank.matrices()):
         for field, array in member.fields.items():
@@ -74,7 +76,9 @@ def test_matrices_in_the_natural_layout_give_a_bank(name: str) -> None:
     for convert in (prepack, tile, decode, decode_exact):
         with pytest.raises(ArgumentError, match=r"wanted a matrix; got a bank of 3: see its matrices\(\)"):
             convert(bank)  # type: ignore[operator]
-    with pytest.raises(ArgumentError, match=r"field codes: wanted shape \(2, 37, \d+\) for 37x300; got \(3, "):
+    with pytest.raises(
+        ArgumentError, match=r"field codes: wanted shape \(2, 37, \d+\) for 37x300; got \(3, "
+    ):
         QuantizedTensor(bank.format, (2, 37, 300), bank.fields)
     with pytest.raises(ArgumentError, match=r"shape: wanted \(matrices, N, K\) with matrices from 1; got"):
         QuantizedTensor(bank.format, (0, 37, 300), bank.fields)

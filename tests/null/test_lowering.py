@@ -114,7 +114,7 @@ def test_a_chosen_pointer_is_one_of_two_and_vanishes_unused() -> None:
 
     assert lines(build) == [
         "const uint32_t* __restrict__ x_at0 = x + n;",
-        "const uint32_t* __restrict__ chosen1 = (n < 4u) ? x_at0 : z;",
+        "const uint32_t* __restrict__ chosen1 = n < 4u ? x_at0 : z;",
         "const uint32_t* __restrict__ chosen1_at0 = chosen1 + n;",
         "y[0u] = chosen1_at0[1u];",
     ]
