@@ -31,6 +31,8 @@ kernels:
   where: {dtypes: [f32]}
   reduce: {dtypes: [f32], options: {op: [sum, any]}}
   add_rms_norm: {dtypes: [f32]}
+  qgemv_batched: {dtypes: [f32], formats: [levels]}
+  moe_gather_qgemv: {dtypes: [f32], formats: [levels]}
   quantize_activations: {dtypes: [f32], formats: [levels]}
 profiles:
   default: {}
