@@ -111,6 +111,37 @@ def test_every_kernel_is_a_function(lib: Any, ops: Any) -> None:
     assert NAMESPACE in repr(ops)
 
 
+def test_a_quantised_operand_that_may_be_left_out(lib: Any, ops: Any) -> None:
+    x, (a, b, c) = torch.randn(2, K), (quantised(lib, "levels", i, n) for i, n in enumerate((5, 9, 130)))
+    for _ in range(2):  # twice, for what is met again has a plan
+        three, two = ops.qgemv_batched(x, a, b, c), ops.qgemv_batched(x, a, b)
+        assert torch.equal(three, torch.cat([ops.qgemv(x, each) for each in (a, b, c)], 1))
+        assert torch.equal(two, three[:, :14])
+        assert torch.equal(ops.qgemv_batched(x, a, b, w2=c), three)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: ops.qgemv_batched(x, a, b) + 1, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), two + 1)
+    op = getattr(torch.ops, NAMESPACE).qgemv_batched.default
+    for weights in ((a, b), (a, b, c)):
+        args = (x, *(each for w in weights for each in flat(w)))
+        assert set(torch.library.opcheck(op, args, {}).values()) == {"SUCCESS"}
+    with pytest.raises(FormatError, match="w1 has format plain; the kernel takes levels"):
+        ops.qgemv_batched(x, a, quantised(lib, "plain", 0, 9))
+
+
+def test_a_bank_in_the_natural_layout(lib: Any, ops: Any) -> None:
+    members = [quantised(lib, "levels", i) for i in range(3)]
+    bank, x = wootz.stack(members).map(torch.from_numpy), torch.randn(4, K)
+    y = ops.moe_gather_qgemv(x, bank, torch.tensor([2, 0, 5, 2], dtype=torch.int32))
+    for i, expert in enumerate((2, 0, None, 2)):
+        row = torch.zeros(1, N) if expert is None else ops.qgemv(x[i : i + 1], members[expert])
+        assert torch.equal(y[i : i + 1], row)
+    with pytest.raises(ArgumentError, match="weight is a bank of 3; want a matrix"):
+        wt.QuantLinear(bank, namespace=NAMESPACE)
+    with pytest.raises(ArgumentError, match="w is a bank of 3; want a matrix"):
+        ops.linear(x, bank)
+
+
 @pytest.mark.parametrize("rows", [0, 5])
 def test_activations_become_a_tiled_tensor(lib: Any, ops: Any, rows: int) -> None:
     x, level = torch.randn(rows, 256), torch.full((1, 1), 0.5)

@@ -208,6 +208,22 @@ def _offset(b: Builder) -> None:
     )
 
 
+def _choose(condition: Callable[[Builder], Val], *names: str) -> Build:
+    """Between two of buffers x and z (u8), f (f32), y (written), and one that is not declared."""
+
+    def build(b: Builder) -> None:
+        memory = {"x": b.buffer("x", "u8"), "z": b.buffer("z", "u8"), "f": b.buffer("f", "f32")}
+        memory |= {"y": b.buffer("y", "u8", "out"), "stranger": Ref("stranger", "u8", "global")}
+        then, orelse = (memory[name] for name in names)
+        b.choose(condition(b), then, orelse)
+
+    return build
+
+
+def _some(b: Builder) -> Val:
+    return b.thread() < 3
+
+
 def _function(name: str) -> Build:
     return lambda b: (put(b, raw(name, "u32", b.thread())), None)[1]
 
@@ -384,6 +400,12 @@ RULES: list[tuple[str, Build, str]] = [
     ("offset none", _at("y", "offset", 1), "offset moves a declared buffer; found y"),
     ("offset type", lambda b: (b.at(b.buffer("x", "u8"), one(b)), None)[1],
      "an offset is u32 or u64; found f32"),
+    ("choose", _choose(_some, "x", "stranger"), "choose is between declared buffers; found x, stranger"),
+    ("choose types", _choose(_some, "x", "f"),
+     "choose is between read-only buffers of one type; found ['u8', 'u8', 'f32']"),
+    ("choose written", _choose(_some, "y", "x"),
+     "choose is between read-only buffers of one type; found ['u8', 'u8 (writable)', 'u8']"),
+    ("choose by", _choose(lambda b: b.thread(), "x", "z"), "choose takes a bool; found u32"),
     ("bitcast", _cast("bitcast", "f16", "u32"), "bitcast keeps the size; found f16 to u32"),
     ("cast", _cast("cast", "bf16", "f16"),
      "a cast between 16-bit floats goes through f32; found bf16 to f16"),

@@ -103,6 +103,21 @@ def test_a_value_for_an_inner_block_is_named_outside() -> None:
     ]  # fmt: skip
 
 
+def test_a_chosen_pointer_is_one_of_two_and_vanishes_unused() -> None:
+    def build(b: Builder) -> None:
+        x, z, y, n = b.buffer("x", "u32"), b.buffer("z", "u32"), b.buffer("y", "u32", "out"), b.scalar("n")
+        b.choose(n < 2, x, z)
+        far = b.choose(n < 4, b.at(x, n), z)
+        b.store(y, 0, b.load(b.at(far, n), 1))
+
+    assert lines(build) == [
+        "const uint32_t* __restrict__ x_at0 = x + n;",
+        "const uint32_t* __restrict__ chosen1 = n < 4u ? x_at0 : z;",
+        "const uint32_t* __restrict__ chosen1_at0 = chosen1 + n;",
+        "y[0u] = chosen1_at0[1u];",
+    ]
+
+
 def test_a_condition_reads_before_its_block() -> None:
     def build(b: Builder) -> None:
         y = b.buffer("y", "u32", "out")

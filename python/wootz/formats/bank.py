@@ -39,9 +39,9 @@ class Banked:
         return self.map(array_mover(device))
 
     def matrix(self: T, i: int) -> T:
-        """One matrix of a bank, whose fields are parts of the bank's: kernels that want them to begin at
-        whole 16 bytes take a copy, as `map(numpy.copy)` gives it. Raises ArgumentError where there is none of
-        that number."""
+        """One matrix of a bank. Its fields are parts of the bank's; kernels want them to begin at whole 16
+        bytes, as those of `matrix(i).map(numpy.copy)` do. Raises ArgumentError where there is none of that
+        number."""
         if len(self.shape) != 3:
             raise ArgumentError(f"matrix: wanted a bank, of shape (matrices, N, K); got {self.shape}")
         if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < self.shape[0]:
