@@ -8,7 +8,9 @@ from ..packed import Packed
 from ..vectors import store_ragged
 
 
-def write_chunk(b: Builder, w: Packed, row: Val, chunk: Val, line: Ref, k: Val, there: Val | None = None) -> None:
+def write_chunk(
+    b: Builder, w: Packed, row: Val, chunk: Val, line: Ref, k: Val, there: Val | None = None
+) -> None:
     """The chunk's numbers to a row of y; zeros where it is not `there`, though row must be one of w."""
     walk = w.walk
     words = b.local("words", "u32", walk.chunk_words)

@@ -79,8 +79,8 @@ class Quotient:
         return cls(b, near, rest if low is None else rest + low, divisor)
 
     def past(self, near: Val, middle: Val | None = None) -> Val:
-        """Positive, zero or negative as the quotient, whose `near` is given, is above, at or below `middle` (0).
-        NaN for infinities."""
+        """Positive, zero or negative as the quotient, whose `near` is given, is above, at or below `middle`;
+        without it, of near itself. NaN for infinities."""
         return self.b.fma(near - middle if middle else near, self.divisor, self.rest)
 
     def whole(self, low: int, high: int, added: Val | int = 0, even: int = 0) -> Val:
@@ -119,6 +119,11 @@ class Quotient:
         up = (over > 0.0) | (over.eq(0.0) & odd)
         down = (under < 0.0) | (under.eq(0.0) & odd)
         return (bits + as_number(b, up) - as_number(b, down)).bitcast("f32")
+
+
+def highest(element: Element) -> float:
+    """The largest number that is used."""
+    return element.max if element.symmetric else max(v for v in element.values() if isfinite(v))
 
 
 def clamp(b: Builder, x: Val, low: float, high: float) -> Val:

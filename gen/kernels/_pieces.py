@@ -1,5 +1,5 @@
-"""Where a quantised matrix is written: codes as whole words, a thread each; scales and zero points beside them
-or between them."""
+"""How a quantised matrix is written: codes as whole words, scales and zero points beside them or between
+them; every byte by one thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from ..dsl import Builder, Val
 from ..ir import Ref
 from ..layout import Field
 from ..vectors import load_ragged
-from ._quantise import Codes, Entries, Range
+from ._codes import Codes
+from ._entries import Entries
+from ._ranges import Range
 
 STEP = 32
 """Most codes that are put into words at once, where the format lets it be as few."""
@@ -176,6 +178,13 @@ class Line:
         values = self.b.local("values", "f32", self.wide)
         load_ragged(self.b, self.x, first, self.k, self.x.dtype, values, self.wide)
         return values
+
+    def range(self, first: Val, count: int) -> Range:
+        """Of a block in the row."""
+        found = Range(self.b, self.fmt)
+        with self.b.loop(0, count, self.wide) as at:
+            self.range_of(first + at, found)
+        return found
 
     def range_of(self, first: Val, into: Range) -> None:
         """Of the numbers of one load."""

@@ -14,24 +14,17 @@ from collections.abc import Iterable
 from functools import partial
 
 from ..axes import Format
-from ..collective import block_reduce
-from ..collective import maximum as larger
 from ..dsl import Builder, Val
 from ..family import Family, Formula, Operand, Variant
-from ..ir import Ref
 from ..packed import require
 from ..target import Target
 from ..vectors import threads_of
 from . import _quantise
+from ._codes import Codes
+from ._entries import Entries, entries
 from ._pieces import Line, Output, Sizes, sizes
-from ._quantise import Codes, Entries, Range, bounded, entries
-
-WORKSPACE = "workspace"
-
-
-def _most(target: Target) -> int:
-    """Most blocks of the first launch, whose results every block of the second one reads."""
-    return 256 if target.simd > 1 else 16
+from ._ranges import Range
+from ._tensor_scale import WORKSPACE, largest_of, most_blocks, scale_bits
 
 
 def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
@@ -64,7 +57,7 @@ def _pieces(fmt: Format, target: Target, dtype: str, b: Builder) -> None:
     x, y, size = b.buffer("x", dtype), Output.of(b, fmt), sizes(fmt)
     space = b.buffer(WORKSPACE, "u32", WORKSPACE) if len(fmt.scales) > 1 else None
     n, k = b.scalar("n"), b.scalar("k")
-    above = _above(b, fmt, target, space, n * b.ceildiv(k, size.block)) if space else None
+    above = scale_bits(b, fmt, target, space, n * b.ceildiv(k, size.block)) if space else None
     if above is not None:
         with b.when((b.block() + b.thread()).eq(0)):
             y.store(y.fields["scale1"], b.const(0, "u32"), above)
@@ -122,42 +115,7 @@ def _entries(
 ) -> Entries:
     if not fmt.scales:
         return Entries()
-    return entries(b, fmt, target, _range(b, fmt, line, size, first), above)
-
-
-def _range(b: Builder, fmt: Format, line: Line, size: Sizes, first: Val) -> Range:
-    found = Range(b, fmt)
-    with b.loop(0, size.block, size.wide) as at:
-        line.range_of(first + at, found)
-    return found
-
-
-# ------------------------------------------------------------ the scale of the whole tensor
-def _largest(fmt: Format, dtype: str, b: Builder) -> None:
-    """The first launch."""
-    x, space, size = b.buffer("x", dtype), b.buffer(WORKSPACE, "u32", WORKSPACE), sizes(fmt)
-    n, k = b.scalar("n"), b.scalar("k")
-    threads, blocks = b.function.threads, b.ceildiv(k, size.block)
-    largest = b.var("found", 0, "u32")
-    with b.loop(b.block() * threads + b.thread(), n * blocks, b.grid() * threads) as item:
-        row = b.at(x, (item // blocks).cast("u64") * k.cast("u64"))
-        found = _range(b, fmt, Line(b, fmt, row, k, size.wide), size, item % blocks * size.block)
-        largest.set(b.maximum(largest.get(), found.peak()))
-    (most,) = block_reduce(b, (largest.get(),), larger)
-    with b.when(b.thread().eq(0)):
-        b.store(space, b.block(), most)
-
-
-def _above(b: Builder, fmt: Format, target: Target, space: Ref, items: Val) -> Val:
-    """The bits of that scale: 1 for zeros."""
-    threads, largest = b.function.threads, b.var("found", 0, "u32")
-    with b.loop(b.thread(), b.minimum(b.ceildiv(items, threads), _most(target)), threads) as i:
-        largest.set(b.maximum(largest.get(), b.load(space, i)))
-    (most,) = block_reduce(b, (largest.get(),), larger)
-    peak = most.bitcast("f32")
-    for element in (fmt.element, fmt.scales[0].element):
-        peak = bounded(b, peak / element.max, peak)
-    return b.select(peak.eq(0.0), 1.0, peak).bitcast("u32")
+    return entries(b, fmt, target, line.range(first, size.block), above)
 
 
 # ------------------------------------------------------------ other blocks
@@ -217,9 +175,9 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
     fits = (columns, ["lt", blocks, 2**31])
     before, space = None, 0
     if len(fmt.scales) > 1:
-        first: Formula = ["min", ["ceildiv", blocks, threads], _most(target)]
-        before = Variant("largest", threads, (first, 1, 1), partial(_largest, fmt, dtype))
-        space = 4 * _most(target)
+        first: Formula = ["min", ["ceildiv", blocks, threads], most_blocks(target)]
+        before = Variant("largest", threads, (first, 1, 1), partial(largest_of, fmt, dtype))
+        space = 4 * most_blocks(target)
     build = partial(_pieces, fmt, target, dtype)
     yield Variant("", threads, (grid, 1, 1), build, fits, options, before=before, workspace=space)
 

@@ -17,11 +17,12 @@ from collections.abc import Iterable
 from ..axes import EXPONENT_RULES, Format
 from ..dsl import Builder
 from ..family import Family, Formula, Operand, Variant
-from ..ir import float_bits
 from ..target import Target
 from ..vectors import load_ragged, threads_of
 from . import _scaled
-from ._quantise import Codes, Range, entries
+from ._codes import Codes
+from ._entries import entries
+from ._ranges import Range
 from ._scaled import COLUMNS, ROWS, RUN, TILE
 
 
@@ -73,9 +74,9 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
                             code = block.code(b.load(values, j * (32 // of.bits) + part))
                             gathered = gathered | (code << (part * of.bits))
                         b.store(packed, j, gathered)
-                    for j in range(0, packed.size, 4):
-                        words = [b.load(packed, j + i) for i in range(min(4, packed.size))]
-                        b.store_words(out, first * of.bits // 8 + 4 * j, words)
+                    for start in range(0, packed.size, 4):
+                        words = [b.load(packed, start + i) for i in range(min(4, packed.size))]
+                        b.store_words(out, first * of.bits // 8 + 4 * start, words)
                     assert made.scale is not None
                     inside = b.select(first < k, made.scale, 0)
                     word.set(word.get() | (inside << (i * 8)))

@@ -123,7 +123,8 @@ def packing(subject: Subject) -> tuple[Any, ...]:
     fmt = subject.format
     if fmt is None:
         return ()
-    if all(o.kind != "quantised" for o in family(subject.kernel).operands):
+    declared = family(subject.kernel)
+    if all(o.kind != "quantised" for o in (*declared.operands, declared.output)):
         packed = fragment(fmt)
         return (packed.columns, packed.run < STEP, fmt.zero is not None)
     layout = fmt.layout

@@ -32,6 +32,8 @@ kernels:
   reduce: {dtypes: [f32], options: {op: [sum, any]}}
   add_rms_norm: {dtypes: [f32]}
   quantize_activations: {dtypes: [f32], formats: [levels]}
+  quantize: {dtypes: [f32], formats: [plain, levels]}
+  dequant_gather: {dtypes: [f32], formats: [plain]}
 profiles:
   default: {}
 """

@@ -121,6 +121,22 @@ def test_activations_become_a_tiled_tensor(lib: Any, ops: Any, rows: int) -> Non
     assert all(np.array_equal(tiled.fields[name], each) for name, each in want.fields.items())
 
 
+@pytest.mark.parametrize("format", ["plain", "levels"])
+def test_a_matrix_is_quantised(lib: Any, ops: Any, format: str) -> None:
+    x = torch.randn(5, 200)
+    made, want = ops.quantize(x, format=format), wootz.quantize(x, lib.format(format))
+    assert isinstance(made, wootz.QuantizedTensor)
+    assert set(made.fields) == set(want.fields)
+    assert all(torch.equal(made.fields[name], torch.from_numpy(each)) for name, each in want.fields.items())
+
+
+def test_rows_of_a_quantised_matrix(lib: Any, ops: Any) -> None:
+    q, indices = quantised(lib, "plain"), torch.tensor([3, 0, -1, 3, N], dtype=torch.int32)
+    found, every = ops.dequant_gather(q, indices, dtype=torch.float32), torch.from_numpy(q.dequantize())
+    wanted = torch.stack([every[3], every[0], torch.zeros(K), every[3], torch.zeros(K)])
+    assert torch.equal(found, wanted)
+
+
 def flat(q: Any) -> tuple[Any, ...]:
     return list(q.fields.values()), q.format.name, list(q.shape)
 
@@ -133,6 +149,7 @@ CALLS = {
     "prepack": lambda q, x: (flat(q), {}),
     "gemv": lambda q, x: ((x[:4].half(), torch.randn(16, K).half()), {}),
     "quantize_activations": lambda q, x: ((x, torch.ones(1, 1)), {"format": "levels"}),
+    "quantize": lambda q, x: ((x,), {"format": "levels"}),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from wootz import checks, errors
 from wootz.arguments import Call, Reader, Request
-from wootz.formats import Descriptor
+from wootz.formats import Descriptor, QuantizedTensor
 from wootz.signature import Binding, Signature
 
 from gen import emit, index, plan
@@ -123,6 +123,22 @@ def quantizer(format: str) -> Reader:
     record = emit.kernel_record(MANIFEST.kernels["quantize_activations"])
     descriptor = Descriptor.parse(index.format_record(MANIFEST.formats[format]))
     return Reader(Signature.parse(record), Request("quantize_activations", descriptor, "f16", {}), {})
+
+
+def test_a_tensor_of_the_natural_layout_is_written_whole() -> None:
+    record = emit.kernel_record(MANIFEST.kernels["quantize"])
+    x = np.zeros((3, 200), F16)
+    for name, fields in (("nvfp4", {"codes", "scale", "scale1"}), ("q4_0", {"codes"})):
+        descriptor = Descriptor.parse(index.format_record(MANIFEST.formats[name]))
+        kernel = Reader(Signature.parse(record), Request("quantize", descriptor, "f16", {}), {})
+        made = read(kernel, x)
+        assert isinstance(made, QuantizedTensor)
+        assert (made.format, made.shape, set(made.fields)) == (descriptor, (3, 200), fields)
+        assert read(kernel, x, out=made) is made
+        arrays = kernel.assume("the call", {"n": 3, "k": 200}).arrays
+        assert set(arrays) == {"x", *(f"y.{name}" for name in fields)}
+        with pytest.raises(errors.ArgumentError, match="out.codes has shape .*want"):
+            read(kernel, np.zeros((4, 200), F16), out=made)
 
 
 def test_a_scale_that_the_format_has_not_is_refused() -> None:

@@ -56,8 +56,9 @@ class KernelOp:
         declared = [_declared(each, letters.get(each.name, "")) for each in self._operands]
         positional = [text for some in declared for text in some]
         named = list(self._declared_names())
-        results = made_fields(self.signature.output.kind)
-        made = "Tensor" if len(results) < 2 else f"({', '.join(['Tensor'] * len(results))})"
+        count = len(made_fields(self.signature.output.kind))
+        made = "Tensor" if count < 2 else f"({', '.join(['Tensor'] * count)})"
+        made = "Tensor[]" if self._listed else made
         return f"({', '.join([*positional, *(['*', *named] if named else [])])}) -> {made}"
 
     def _declared_names(self) -> Iterator[str]:
@@ -112,7 +113,7 @@ class KernelOp:
         given = {name: value for name, value in operands.items() if value is not None}
         scalars = {name: values[name] for name in self.signature.scalars}
         made = self._dispatch.call(request, given, scalars, out)
-        return self._results([made.fields[name] for name in self._made] if self._made else [made])
+        return self._results([made.fields[n] for n in self._made if n in made.fields] if self._made else [made])
 
     def fake(self, *args: Any, **named: Any) -> Any:
         """Empty results, of extents that may be symbols."""
@@ -135,14 +136,21 @@ class KernelOp:
             return like.new_empty(shape, dtype=torch_dtype(kernel.dtype_of(output.name)))
         assert format is not None, "tensors have a format"
         fields = {name: (dtype, extents) for name, dtype, extents in field_shapes(output.kind, format, shape)}
-        made = (fields[name] for name in self._made)
+        made = (fields[name] for name in self._made if name in fields)
         return self._results([like.new_empty(extents, dtype=torch_dtype(dtype)) for dtype, extents in made])
 
     @property
     def _made(self) -> tuple[str, ...]:
         return made_fields(self.signature.output.kind)
 
+    @property
+    def _listed(self) -> bool:
+        """Whether the results are as many as the fields of the format."""
+        return self.signature.output.kind == "quantised"
+
     def _results(self, made: Sequence[torch.Tensor]) -> Any:
+        if self._listed:
+            return list(made)
         return made[0] if len(made) == 1 else tuple(made)
 
     def _request(
@@ -226,8 +234,10 @@ class KernelOp:
                 binding.bind(each, tuple(given[each.name].shape))
         source = None if self._weights is None else given[self._weights.name]
         format = self._dispatch.format(chosen["format"]) if source is None else source.format
-        fields = dict(zip(self._made, made if len(self._made) > 1 else [made]))
-        for name, _, _ in field_shapes(kind, format, binding.output_shape()):
+        names = [name for name, _, _ in field_shapes(kind, format, binding.output_shape())]
+        written = [name for name in self._made if name in names]
+        fields = dict(zip(written, made if self._listed or len(written) > 1 else [made]))
+        for name in names:
             if name not in fields:
                 fields[name] = given[name] if source is None else source.fields[name]
         return make(kind, format, binding.output_shape(), fields)
