@@ -3,6 +3,7 @@ own attention where it is installed), at the ends of what they take, and with in
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -232,6 +233,29 @@ def test_appended_rows_are_quantised(call: Call, lib: wootz.Library) -> None:
         call("kv_append_quantised", k, v, np.int32([3, 0]), table, caches[0], frozen, page=page)
     with pytest.raises(ArgumentError, match="shares memory with"):
         call("kv_append_quantised", k, v, np.int32([3, 0]), table, caches[0], caches[0], page=page)
+
+
+def test_caches_are_written_as_ops_of_torch(call: Call, lib: wootz.Library) -> None:
+    """Each has memory of its own in the schema, fields of tensors too."""
+    torch = pytest.importorskip("torch")
+    ops = importlib.import_module("wootz.torch").register(lib, "caches")
+    k, v, positions, table = random(2, 3, 1, 64), random(2, 3, 1, 64), np.int32([4, 0]), np.int32([[1], [0]])
+    whole = [np.zeros((2, 1, 9, 64), np.float32) for _ in "kv"]
+    coded = [wootz.quantize(np.zeros((32, 64), np.float32), lib.format("int8")) for _ in "kv"]
+    theirs = [torch.from_numpy(each.copy()) for each in whole]
+    their_codes = [each.map(lambda a: torch.from_numpy(a.copy())) for each in coded]
+    given = [torch.from_numpy(each) for each in (k, v, positions)]
+    held = call("kv_append", k, v, positions, *whole)
+    assert ops.kv_append(*given, *theirs).tolist() == held.tolist()
+    call("kv_append_quantised", k, v, positions, table, *coded, page=16)
+    ops.kv_append_quantised(*given, torch.from_numpy(table), *their_codes, page=16)
+    for mine, its in zip(whole, theirs):
+        assert np.array_equal(mine, its.numpy())
+    for mine, its in zip(coded, their_codes):
+        assert all(np.array_equal(mine.fields[name], its.fields[name].numpy()) for name in mine.fields)
+    schema = str(torch.ops.caches.kv_append_quantised.default._schema)
+    assert "Tensor(a!)[] k_cache" in schema
+    assert "Tensor(b!)[] v_cache" in schema
 
 
 # ------------------------------------------------------------ what leads nowhere, and what is refused
