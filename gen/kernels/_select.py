@@ -40,24 +40,22 @@ class Logits:
         return b.ceildiv(self.v, groups(b) * unit) * unit
 
     def key(self, x: Val) -> Val:
-        """A whole number in the order of x; zeros are equal, NaN has 0."""
-        b, bits = self.b, x.bitcast("u32")
-        size = bits & 0x7FFFFFFF
-        key = b.select(bits >= 0x80000000, b.op("not", bits), bits | 0x80000000)
-        key = b.select(size.eq(0), 0x80000000, key) >> SHIFT[self.row.dtype]
-        return b.select(size > 0x7F800000, 0, key)
+        """A whole number in the order of x: 2^31 for both zeros. Keys of NaN are above that of inf or below
+        that of -inf."""
+        bits = x.bitcast("u32")
+        negative = (bits.cast("i32") >> 31).cast("u32")  # all ones, or none
+        return (((bits & 0x7FFFFFFF) ^ negative) - negative + 0x80000000) >> SHIFT[self.row.dtype]
 
     def number(self, key: Val) -> Val:
         """The f32 of a key."""
-        b, shift = self.b, SHIFT[self.row.dtype]
-        bits = key << shift
-        negative = b.op("not", bits | ((1 << shift) - 1))
+        b, bits = self.b, key << SHIFT[self.row.dtype]
+        negative = (b.const(0x80000000, "u32") - bits) | 0x80000000
         return b.select(bits >= 0x80000000, bits & 0x7FFFFFFF, negative).bitcast("f32")
 
     @property
     def bottom(self) -> int:
         """The key of -inf."""
-        return 0x007FFFFF >> SHIFT[self.row.dtype]
+        return 0x00800000 >> SHIFT[self.row.dtype]
 
     def each(self, body: Callable[[Val, Val, Val], None]) -> None:
         """body(number, key, column) for the columns of this thread, in order."""
@@ -76,24 +74,24 @@ class Logits:
             body(place, b.load(numbers, place))
 
     def largest(self) -> tuple[Val, Val]:
-        """The largest key, and its first column."""
+        """The largest key of a number, 0 where there is none, and its first column."""
         b = self.b
         key, place = b.var("key", 0, "u32"), b.var("place", 0, "u32")
 
         def one(x: Val, found: Val, column: Val) -> None:
-            more = found > key.get()
+            more = (found > key.get()) & x.eq(x)
             place.set(b.select(more, column, place.get()))
-            key.set(b.maximum(key.get(), found))
+            key.set(b.select(more, found, key.get()))
 
         self.each(one)
         top, first = block_reduce(b, (key.get(), place.get()), _first)
         return top, first
 
-    def bisect(self, function: Count, wanted: Val, top: Val) -> tuple[Val, Val]:
-        """(the largest key such that the sum of function over what has it or more is `wanted` at least, or
-        else the least of a finite number; the sum over what has more)."""
+    def bisect(self, function: Count, wanted: Val, least: Val, top: Val) -> tuple[Val, Val]:
+        """(the largest key from `least` to `top` such that the sum of function over what has it or more is
+        `wanted` at least, or else `least`; the sum over what has more)."""
         b, bits = self.b, 32 - SHIFT[self.row.dtype]
-        low, high = b.var("low", self.bottom + 1, "u32"), b.var("high", top + 1, "u32")
+        low, high = b.var("low", least, "u32"), b.var("high", top + 1, "u32")
         above = b.var("above", 0, "u64")
         with b.loop(0, -(-bits // 2)):
             base, end, known = low.get(), high.get(), above.get()

@@ -109,7 +109,7 @@ class _Chosen:
         wanted = b.var("wanted", k.cast("u64"), "u64")
         with b.when(b.op("not", counts)):
             wanted.set(_share(b, line.parts(self.weight)[1], p))
-        least, above = line.bisect(value, wanted.get(), top)
+        least, above = line.bisect(value, wanted.get(), b.maximum(self.least.get(), line.bottom + 1), top)
         each = b.select(counts, b.const(1, "u64"), self.weights.of(line.number(least)))
 
         def tied(x: Val, key: Val, column: Val) -> Val:
