@@ -14,7 +14,7 @@ from ..collective import add, lane_reduce
 from ..dsl import Builder, Val
 from ..family import Formula
 from ..ir import DTYPES, Ref
-from ..vectors import from_words, load_scalar, store_vector
+from ..vectors import from_words, load_scalar, load_vector, store_vector
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,20 @@ class Columns:
     def store(self, numbers: Ref, slot: Val, values: list[Val]) -> None:
         for i, value in enumerate(values):
             self.b.store(numbers, slot + i, value)
+
+    def read(self, row: Ref, numbers: Ref, first: Val, mine: Val) -> None:
+        """f32 numbers from slot `first` on from a row in memory, if it is `mine`, else 0: what other lanes write
+        to is not touched."""
+        b, count = self.b, self.share.count
+        with self.each() as (slot, column):
+            self.store(numbers, first + slot, [b.const(0.0, "f32")] * count)
+            if self.share.whole:
+                with b.when(mine & (column < self.n)):
+                    self.store(numbers, first + slot, load_vector(b, row, column, row.dtype, count))
+            else:
+                for i in range(count):
+                    with b.when(mine & (column + i < self.n)):
+                        b.store(numbers, first + slot + i, load_scalar(b, row, column + i))
 
     def write(self, row: Ref, numbers: Ref, first: Val) -> None:
         """f32 numbers from slot `first` on to a row in memory, rounded to its type."""

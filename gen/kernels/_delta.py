@@ -72,10 +72,8 @@ class Head:
         return self.b.at(self.arrays["state"], row * self.columns.n.cast("u64"))
 
     def read_state(self, state: Ref, r: Val) -> None:
-        columns, memory = self.columns, self.arrays["state"]
-        line = columns.line("stored", memory.dtype).fetch(self._state(r))
-        with columns.each() as (slot, _):
-            columns.store(state, r * columns.share.held + slot, line.values(slot))
+        held = self.columns.share.held
+        self.columns.read(self._state(r), state, r * held, self._row(r) < self.dv)
 
     def write_state(self, state: Ref, r: Val) -> None:
         with self.b.when(self._row(r) < self.dv):

@@ -54,14 +54,12 @@ def _build(share: Share, dtype: str, b: Builder) -> None:
     sequence, asked = b.block() // slabs, b.block() % slabs * share.slab + columns.group
     channel, mine = b.minimum(asked, c - 1), asked < c  # past the end the last is repeated, and not stored
 
-    rate, h = columns.numbers("rate"), columns.numbers("h")
-    line = columns.line("line", "f32").fetch(b.at(rates, channel.cast("u64") * n.cast("u64")))
+    rate, h, zero = columns.numbers("rate"), columns.numbers("h"), b.const(0, "u32")
+    columns.read(b.at(rates, channel.cast("u64") * n.cast("u64")), rate, zero, mine)
     with columns.each() as (slot, _):
-        columns.store(rate, slot, [a * log2(e) for a in line.values(slot)])
+        columns.store(rate, slot, [a * log2(e) for a in columns.load(rate, slot)])
     row = b.at(memory, (sequence.cast("u64") * c.cast("u64") + channel.cast("u64")) * n.cast("u64"))
-    line.fetch(row)
-    with columns.each() as (slot, _):
-        columns.store(h, slot, line.values(slot))
+    columns.read(row, h, zero, mine)
     skip, shift = b.var("skip", 0.0), b.var("shift", 0.0)
     for present, variable, ref in ((has_d, skip, through), (has_bias, shift, bias)):
         with b.when(present):
@@ -89,7 +87,7 @@ def _build(share: Share, dtype: str, b: Builder) -> None:
                 result.set(result.get() * silu(b, load_scalar(b, gate, at)))
             b.store(y, at, result.get().cast(dtype))
     with b.when(mine):
-        columns.write(row, h, b.const(0, "u32"))
+        columns.write(row, h, zero)
 
 
 FAMILY = Family(
