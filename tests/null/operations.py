@@ -15,6 +15,8 @@ FLOATS = ("f16", "bf16")
 Build = Callable[[Builder], None]
 STORED = tuple(DTYPES)
 ATOMIC = ("u32", "i32", "f32")
+OWN_TYPE = {("select", 0): "bool"}
+"""Operands of a type of their own, by operation and place."""
 
 
 def arg(b: Builder, dtype: str) -> Val:
@@ -30,10 +32,9 @@ def _pure(op: str, dtype: str) -> Build:
     rule = OPS[op]
 
     def build(b: Builder) -> None:
-        args = [arg(b, dtype) for _ in range(rule.arity)]
-        if op == "select":
-            args[0] = arg(b, "u32").eq(1)
-        keep(b, b.make(op, "bool" if rule.result == "bool" else dtype, tuple(a.value for a in args)))
+        kinds = [OWN_TYPE.get((op, i), dtype) for i in range(rule.arity)]
+        args = tuple(arg(b, kind).value for kind in kinds)
+        keep(b, b.make(op, rule.result if rule.result in DTYPES else dtype, args))
 
     return build
 
