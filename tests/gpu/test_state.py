@@ -65,7 +65,7 @@ def test_delta_rule(lib: Any, dtype: str, form: str, shape: tuple[int, ...]) -> 
 def test_steps_are_the_scan(lib: Any, dtype: str) -> None:
     """To the bit; and with a state of 16 bits close to it."""
     o = _delta(dtype, 2, 6, 4, 2, 128, 128)
-    names, now, short = ("q", "k", "v", "a", "b"), o["state"].clone(), o["state"].to(o["q"].dtype)
+    names, now, short = ("q", "k", "v", "a", "b"), o["state"].clone(), o["state"].to(o["q"].dtype, copy=True)
     y = lib.kernel("gated_delta", dtype=dtype, form="scan")(*o.values())
     step, half = (lib.kernel("gated_delta_step", dtype=dtype, state=kind) for kind in ("f32", "same"))
     for i in range(6):

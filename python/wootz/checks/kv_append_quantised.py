@@ -1,4 +1,4 @@
-"""kv_append_quantised: the bytes of wootz.quantize, a row at a time; exact."""
+"""kv_append_quantised: the bytes of `quantize`, a row at a time; exact."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..formats.sample import random_tensor
 from ..reference import Expected, to_double
 from ._caches import in_pages, lengths, moves, rows, table
 from ._data import needed
+from .quantize import policy
 
 SIZES = (
     (0, 1, 2, 32, 4, 2, 8), (1, 1, 1, 1, 1, 1, 1), (3, 1, 2, 72, 4, 3, 64), (2, 5, 3, 63, 3, 3, 80),
@@ -64,7 +65,7 @@ def updated(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str])
         x, cache = to_double(operands[name], dtype).astype(np.float32), operands[f"{name}_cache"]
         fields = {field: array.copy() for field, array in cache.fields.items()}
         for (entry, i, head), (number, token) in moves(operands, _room(operands), place):
-            made = quantize(x[entry, i, head][None], cache.format, nan="zero")
+            made = quantize(x[entry, i, head][None], cache.format, nan=policy(cache.format))
             for field, array in fields.items():
                 array[(number * hk + head) * page + token] = made.fields[field][0]
         for field, array in fields.items():

@@ -80,10 +80,14 @@ def numbers(format: Descriptor, shape: tuple[int, int], rng: np.random.Generator
     return x
 
 
+def policy(format: Descriptor) -> Literal["error", "zero"]:
+    """What wootz.quantize has to be told for NaN to be what the kernels make of it."""
+    return "zero" if format.element.nan_code is None else "error"
+
+
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
     """The bytes of all fields, in their order, as numbers in one row."""
     format = operands["y"].format
-    nan: Literal["error", "zero"] = "zero" if format.element.nan_code is None else "error"
-    fields = quantize(to_double(operands["x"], dtype), format, nan=nan).fields
+    fields = quantize(to_double(operands["x"], dtype), format, nan=policy(format)).fields
     value = np.concatenate([np.ravel(a).view(np.uint8) for a in fields.values()]).astype(np.float64)
     return Expected(value, np.zeros_like(value))
