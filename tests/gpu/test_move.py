@@ -141,30 +141,3 @@ def _microseconds(run: Any) -> float:
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) * 100.0)
     return sorted(times)[len(times) // 2]
-
-
-@pytest.mark.parametrize("dtype", ["f16", "f32"])
-def test_speed_beside_a_copy(lib: Any, dtype: str) -> None:
-    n = 8192
-    x, wide = _raw(dtype, n, n), _raw(dtype, n, n + 64)
-    y, indices = torch.empty_like(x), torch.randperm(n, device="cuda").int()
-
-    def kernel(name: str) -> Any:
-        found = lib.kernel(name, dtype=dtype, device="cuda:0")
-        found.preload("cuda:0")
-        return found
-
-    copy, gather, scatter = kernel("copy"), kernel("gather"), kernel("scatter")
-    transpose, strided = kernel("transpose"), kernel("copy_strided")
-    whole = _microseconds(lambda: copy(x, out=y))
-    runs = {
-        "gather": lambda: gather(x, indices, out=y),
-        "scatter": lambda: scatter(x, indices, y),
-        "transpose": lambda: transpose(x[None], out=y[None]),
-        "copy_strided of rows": lambda: strided(wide[:, 32 : n + 32], out=y),
-        "copy_strided of columns": lambda: strided(x.T, out=y),
-    }
-    shares = {name: whole / _microseconds(run) for name, run in runs.items()}
-    print(dtype, f"copy {whole:.1f} us;", ", ".join(f"{name} {share:.2f}" for name, share in shares.items()))
-    slow = {name: round(share, 2) for name, share in shares.items() if share < LEAST}
-    assert not slow
