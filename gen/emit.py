@@ -3,7 +3,7 @@ input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -16,7 +16,7 @@ from .family import Arg, Formula, Instance, Launch, Variant, family, plain
 from .ir import Function
 from .lower import cpu, cuda, metal, templates
 from .lower.walker import Dialect, refused
-from .manifest import KernelSpec
+from .manifest import KernelSpec, choices
 from .name import symbol
 from .target import Target
 
@@ -92,17 +92,6 @@ def kernel_record(kernel: KernelSpec) -> dict[str, Any]:
     """The kernel's line in the index: operands, output, limits, options, knobs, aliasing."""
     knobs = {"knobs": {name: values[0] for name, values in kernel.knobs.items()}} if kernel.knobs else {}
     return {"key": kernel.name, **family(kernel.name).record(), "options": sorted(kernel.options), **knobs}
-
-
-def choices(
-    options: Mapping[str, tuple[str, ...]], knobs: Mapping[str, tuple[str, ...]]
-) -> Iterator[dict[str, str]]:
-    """Every combination of a kernel's options and knobs, in manifest order; a knob's default, which is its
-    first value, goes without saying."""
-    defaults = {(name, values[0]) for name, values in knobs.items()}
-    axes = {**options, **knobs}
-    for values in product(*axes.values()):
-        yield {name: value for name, value in zip(axes, values) if (name, value) not in defaults}
 
 
 def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[str, ...]) -> Emitted:

@@ -6,9 +6,10 @@ profiles, skips, and what one section says about another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
@@ -41,6 +42,17 @@ class KernelSpec:
     options: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     knobs: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     targets: Subset = "all"
+
+
+def choices(
+    options: Mapping[str, tuple[str, ...]], knobs: Mapping[str, tuple[str, ...]]
+) -> Iterator[dict[str, str]]:
+    """Every combination of a kernel's options and knobs, in manifest order; a knob's default, which is its
+    first value, goes without saying."""
+    defaults = {(name, values[0]) for name, values in knobs.items()}
+    axes = {**options, **knobs}
+    for values in product(*axes.values()):
+        yield {name: value for name, value in zip(axes, values) if (name, value) not in defaults}
 
 
 @dataclass(frozen=True)

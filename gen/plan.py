@@ -286,7 +286,7 @@ _Options = tuple[tuple[tuple[str, str], ...], ...]
 
 
 def _options(kernel: KernelSpec) -> _Options:
-    return tuple(tuple(chosen.items()) for chosen in emit.choices(kernel.options, kernel.knobs))
+    return tuple(tuple(chosen.items()) for chosen in reader.choices(kernel.options, kernel.knobs))
 
 
 def _tuned(kernel: KernelSpec, knobs: Sequence[str]) -> KernelSpec:

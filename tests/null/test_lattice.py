@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gen import emit, explain, family, plan, tiles
+from gen import manifest as manifests
 from gen.family import Arg, Family, Instance, Operand
 from gen.kernels import _gemv, _rows
 from gen.manifest import KernelSpec
@@ -112,7 +113,7 @@ def test_the_kernels_that_ship_declare_what_their_targets_can_run() -> None:
         lattice = family.family(kernel.name).lattice
         for target in manifest.targets.values() if lattice else ():
             for dtype in kernel.dtypes:
-                for options in emit.choices(kernel.options, kernel.knobs):
+                for options in manifests.choices(kernel.options, kernel.knobs):
                     fmt = next(iter(manifest.formats.values())) if kernel.formats else None
                     if emit.refusal(kernel, fmt, dtype, target, options) is None and lattice is not None:
                         given = lattice(fmt, dtype, target, options)
