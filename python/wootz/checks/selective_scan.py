@@ -2,10 +2,10 @@
 
 Errors of h shrink as h does, so that their bound is
     E' = exp(delta A) E + |h| exp(delta A) (1 + |delta A|) w + |delta x B| w
-M of h being E + |h|, and that of y |C| . (E + |h|) + |D x|, times |silu(z)|; both with 2^-126 for each number
-that may be below it. w is 1 + max(-u, 0) where delta is softplus(u), which is off by so much more, else 1. c
-counts roundings: 35 of a sum over n <= 256 by a lone thread, and fewer than 30 of softplus, exp2, its argument
-and silu.
+M of h is E + |h|, that of y |C| . (E + |h|) + |D x|, times |silu(z)|, with 2^-126 for each number that may be
+below it. w is 1 + max(-u, 0) where delta is softplus(u), which is off by so much more, else 1. c counts
+roundings: 35 of a sum over n <= 256 by a lone thread, and fewer than 30 of softplus, exp2, its argument and
+silu.
 """
 
 from __future__ import annotations
