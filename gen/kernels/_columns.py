@@ -107,8 +107,8 @@ class Columns:
             self.b.store(numbers, slot + i, value)
 
     def read(self, row: Ref, numbers: Ref, first: Val, mine: Val) -> None:
-        """f32 numbers from slot `first` on from a row in memory, if it is `mine`, else 0: what other lanes write
-        to is not touched."""
+        """f32 numbers from slot `first` on from a row in memory, if it is `mine`, else 0: no lane reads
+        what another one writes."""
         b, count = self.b, self.share.count
         with self.each() as (slot, column):
             self.store(numbers, first + slot, [b.const(0.0, "f32")] * count)

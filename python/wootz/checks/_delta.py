@@ -5,6 +5,7 @@ max(1, |1 - beta |k|^2|) times as much, in the 2-norm. So the norms of errors ad
 token's own float32 roundings do, and M of y is |q| E + |S| . |q|. A token's own roundings scale with
     |S| g (1 + |log g| (1 + max(-x, 0))), x = a + dt_bias: for g, log g and softplus are off by a few units
     |k| (2 |d| + beta (|v| + g |S| . |k|)): for d, and what is added
+    dk 2^-126: for dk products that may be below it
 Where a chunk's state is not at hand but as the sum of its parts (form chunk), so is its magnitude: T' = g T +
 |d| |k| in the place of |S|.
 
@@ -67,21 +68,21 @@ def expected(
         g_off = g * (1.0 + np.nan_to_num(-rate) * (1.0 + np.maximum(-x, 0.0))) + TINY
     now = to_double(operands["state"], state)
     size, error = np.abs(now), np.zeros(now.shape[:3])
-    y, magnitude = np.empty_like(v), np.empty_like(v)
+    y, magnitude, least = np.empty_like(v), np.empty_like(v), TINY * q.shape[-1]
     for i in range(v.shape[1]):
         key, query = np.abs(k[:, i]), np.abs(q[:, i])
         length = np.linalg.norm(key, axis=-1)[..., None]
         gate, off, take = g[:, i, :, None], g_off[:, i, :, None], beta[:, i, :, None]
         d = take * (v[:, i] - gate * _times(now, k[:, i]))
-        d_off = take * (np.abs(v[:, i]) + (gate + off) * _times(size, key)) + TINY
+        d_off = take * (np.abs(v[:, i]) + (gate + off) * _times(size, key)) + least
         own = off * np.linalg.norm(size, axis=-1) + length * (d_off + 2.0 * np.abs(d))
         now = gate[..., None] * now + d[..., None] * k[:, i, :, None, :]
         parts = gate[..., None] * size + np.abs(d)[..., None] * key[..., None, :]
         size = parts if form == "chunk" else np.abs(now)
         error = gate * np.maximum(1.0, np.abs(1.0 - take * length**2)) * error + own
-        error = error + np.linalg.norm(size, axis=-1)
+        error = error + np.linalg.norm(size, axis=-1) + least
         y[:, i] = _times(now, q[:, i])
-        magnitude[:, i] = error * np.linalg.norm(query, axis=-1)[..., None] + _times(size, query)
+        magnitude[:, i] = error * np.linalg.norm(query, axis=-1)[..., None] + _times(size, query) + least
     c = ROUNDINGS[form]
     if step:
         y, magnitude = y[:, 0], magnitude[:, 0]

@@ -2,9 +2,10 @@
 
 Errors of h shrink as h does, so that their bound is
     E' = exp(delta A) E + |h| exp(delta A) (1 + |delta A|) w + |delta x B| w
-M of h being E + |h|, and that of y |C| . (E + |h|) + |D x|, times |silu(z)|; w is 1 + max(-u, 0) where delta
-is softplus(u), which is off by so much more, else 1. c counts roundings: 35 of a sum over n <= 256 by a lone
-thread, and fewer than 30 of softplus, exp2, its argument and silu.
+M of h is E + |h|, that of y |C| . (E + |h|) + |D x|, times |silu(z)|, with 2^-126 for each number that may be
+below it. w is 1 + max(-u, 0) where delta is softplus(u), which is off by so much more, else 1. c counts
+roundings: 35 of a sum over n <= 256 by a lone thread, and fewer than 30 of softplus, exp2, its argument and
+silu.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def _expected(operands: Mapping[str, Any], dtype: str) -> tuple[Expected, Expect
     rate, h = operands["A"].astype(np.float64), operands["state"].astype(np.float64)
     through = np.asarray(operands.get("D", 0.0), np.float64)
     y, magnitude, error = np.empty_like(x), np.empty_like(x), np.zeros_like(h)
+    least = TINY * h.shape[-1]
     for i in range(x.shape[1]):
         power = step[:, i, :, None] * rate
         keep, wide = np.exp(power), off[:, i, :, None]
@@ -91,7 +93,7 @@ def _expected(operands: Mapping[str, Any], dtype: str) -> tuple[Expected, Expect
         h = keep * h + add
         c, skip = out[:, i, None, :], through * x[:, i]
         y[:, i] = (c * h).sum(-1) + skip
-        magnitude[:, i] = (np.abs(c) * (error + np.abs(h))).sum(-1) + np.abs(skip)
+        magnitude[:, i] = (np.abs(c) * (error + np.abs(h))).sum(-1) + np.abs(skip) + least
     if "z" in operands:
         z = to_double(operands["z"], dtype)
         opened = z * np.exp(-np.logaddexp(0.0, -z))
