@@ -3,9 +3,10 @@
 One kernel (qgemv, M = 1, small, so that the device keeps up) with the same four arrays is launched as a bound
 plan, as a plan called on torch's tensors with and without out=, as a Kernel, and by cuda.core's launch() of
 the very same function of the very same cubin. torch's own add and a Triton kernel that does nothing stand
-beside them where they are installed, and, where nvcc is, the driver's own call from C++ (launch_floor.cu).
-Rounds of all of them alternate; every few launches the device is waited for, outside the time taken, so that
-no queue ever fills.
+beside them where they are installed, and, where nvcc is, the driver's own calls from C++ (launch_floor.cu): a
+kernel's launch, and that of a graph of one kernel. Rounds of all of them alternate; every few launches the
+device is waited for, outside the time taken, so that no queue ever fills. Everything is measured on CUDA's
+default stream, and on one of torch's own.
 
 python benchmarks/launch.py [--format mxfp4] [--json FILE] [--artifacts DIR]
 """
@@ -138,8 +139,8 @@ def calls(lib: Any, format: str) -> tuple[dict[str, Call], dict[str, Any]]:
     return found, plan.describe()
 
 
-def driver_alone() -> float | None:
-    """The driver's call from C++, which no launch can be faster than; None without nvcc."""
+def driver_alone() -> dict[str, float]:
+    """The driver's calls from C++, on its default stream and on one of their own; empty without nvcc."""
     source = Path(__file__).with_name("launch_floor.cu")
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "floor"
@@ -148,8 +149,17 @@ def driver_alone() -> float | None:
             done = subprocess.run([program], check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
             print(f"driver alone: not measured ({error})")
-            return None
-    return float(done.stdout)
+            return {}
+    lines = (line.split() for line in done.stdout.splitlines())
+    return {f"{what} {stream}": float(us) for stream, what, us in lines}
+
+
+def on_stream(name: str, lib: Any, format: str) -> tuple[dict[str, float], str]:
+    """Of one stream: what each call takes, and the symbol launched."""
+    stream = torch.cuda.default_stream() if name == "default" else torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        found, told = calls(lib, format)
+        return measure(found), str(told["symbol"])
 
 
 def main() -> None:
@@ -160,23 +170,23 @@ def main() -> None:
     parser.add_argument("--artifacts", help="artifact folder (default: the installed one)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    found, told = calls(wootz.load(options.artifacts), options.format)
-    times = measure(found)
-    if (floor := driver_alone()) is not None:
-        times["driver, from C++"] = floor
-    reference = times.get("cuda.core launch")
-    print(f"{torch.cuda.get_device_name(0)}: {told['symbol']}, four arrays; median microseconds a call")
-    print(f"{'call':>18} {'us':>7} {'x cuda.core':>12}")
-    for name, us in times.items():
-        ratio = f"{us / reference:12.2f}" if reference else f"{'':>12}"
-        print(f"{name:>18} {us:7.2f} {ratio}")
+    lib, alone, us = wootz.load(options.artifacts), driver_alone(), {}
+    print(f"{torch.cuda.get_device_name(0)}: four arrays; median microseconds a call")
+    for stream in ("default", "own"):
+        times, symbol = on_stream(stream, lib, options.format)
+        times |= {f"{w}, from C++": alone[f"{w} {stream}"] for w in ("launch", "graph") if alone}
+        us[stream], reference = times, times.get("cuda.core launch")
+        print(f"{stream + ' stream':>18} {'us':>7} {'x cuda.core':>12}")
+        for name, taken in times.items():
+            ratio = f"{taken / reference:12.2f}" if reference else f"{'':>12}"
+            print(f"{name:>18} {taken:7.2f} {ratio}")
     if options.json:
         report = {
             "device": torch.cuda.get_device_name(0),
             "date": datetime.date.today().isoformat(),
             "torch": torch.__version__,
-            "symbol": told["symbol"],
-            "us": times,
+            "symbol": symbol,
+            "us": us,
         }
         options.json.write_text(json.dumps(report, indent=1) + "\n")
 

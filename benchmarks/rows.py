@@ -1,4 +1,5 @@
-"""Elementwise, reduction and row kernels on a CUDA device: bytes moved against those of a copy, and torch.
+"""Elementwise, reduction and row kernels on a CUDA device, and those that move: bytes moved against those of
+a copy, and torch.
 
 Each case rotates over enough arrays to outgrow the L2; graphs of ours, of torch's and of a device-to-device
 copy are replayed in turn, because the clock follows the power that they draw. `of_copy`: bytes read and
@@ -84,6 +85,13 @@ CASES = (
         "rope", {"layout": "half"}, 2, lambda x, b: (x.view(x.shape[0], -1, 128), b["positions"]),
         _turned,
     ),
+    Case("gather", {}, 2, lambda x, b: (x, b["order"]), lambda x, b: x.index_select(0, b["order"])),
+    Case(
+        "scatter", {}, 2, lambda x, b: (x, b["order"], b["residual"]),
+        lambda x, b: b["residual"].index_copy_(0, b["long order"], x),
+    ),
+    Case("transpose", {}, 2, lambda x, _: (x[None],), lambda x, _: x.T.contiguous()),
+    Case("copy_strided", {}, 2, lambda x, _: (x.T,), lambda x, _: x.T.contiguous()),
 )  # fmt: skip
 
 
@@ -116,6 +124,8 @@ def run(lib: Any, case: Case, dtype: str, m: int, n: int) -> dict[str, Any]:
     random = [torch.randn(m, n, device="cuda").to(TYPES[dtype]) for _ in range(count)]
     beside = {name: torch.randn(n, device="cuda").to(TYPES[dtype]) for name in ("weight", "bias")}
     beside |= {"residual": random[-1].clone(), "positions": torch.arange(m, device="cuda", dtype=torch.int32)}
+    order = torch.randperm(m, device="cuda")
+    beside |= {"order": order.int(), "long order": order}
     angles = torch.rand(m, 1, 64, device="cuda")
     beside |= {"cosines": angles.cos().to(TYPES[dtype]), "sines": angles.sin().to(TYPES[dtype])}
     copies = [torch.empty_like(x) for x in random]

@@ -168,18 +168,6 @@ void bind_cuda(py::module_& module) {
         py::arg("device"), py::arg("to"), py::arg("source"), py::arg("bytes"), py::call_guard<Unlocked>());
 }
 
-// Unloading waits for the device, which must not keep Python waiting.
-struct UnlockedDelete {
-    void operator()(CudaModule* module) const {
-        if (!driver::usable() || PyGILState_Check() == 0) {
-            delete module;
-            return;
-        }
-        const Unlocked unlocked;
-        delete module;
-    }
-};
-
 // Python's numbers as a stub takes them. Throws Error(argument) for one that does not fit.
 Problem read_problem(const py::tuple& arrays, const py::tuple& shape, const py::tuple& scalars) {
     Problem problem;

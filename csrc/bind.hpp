@@ -7,8 +7,23 @@
 #include <exception>
 
 #include "driver.hpp"
+#include "unlocked.hpp"
 
 namespace wootz {
+
+// For what is given back to the driver with it: that may wait for the device, and must not keep Python
+// waiting.
+struct UnlockedDelete {
+    template <typename Held>
+    void operator()(Held* held) const {
+        if (!driver::usable() || PyGILState_Check() == 0) {
+            delete held;
+            return;
+        }
+        const Unlocked unlocked;
+        delete held;
+    }
+};
 
 // Turns an exception of the loader into Python's, of wootz.errors; for pybind11, and for functions that it
 // does not call. Rethrows any other one.

@@ -59,7 +59,8 @@ void bind_plan(py::module_& module) {
         .def("__len__", [](const Nodes& self) { return self.nodes.size(); });
     py::class_<Launcher, std::shared_ptr<Launcher>>(module, "Launcher", "The launches of a plan.")
         .def(py::init([](std::shared_ptr<Steps> steps, std::uint64_t workspace, std::uint64_t bytes) {
-                 return std::make_shared<Launcher>(std::move(steps), workspace, bytes);
+                 return std::shared_ptr<Launcher>(new Launcher(std::move(steps), workspace, bytes),
+                                                  UnlockedDelete());
              }),
              py::arg("steps"), py::arg("workspace"), py::arg("bytes"))
         .def(

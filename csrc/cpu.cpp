@@ -209,10 +209,11 @@ void* CpuModule::symbol(const std::string& name) const {
     return found;
 }
 
-CpuFunction::CpuFunction(std::shared_ptr<CpuModule> module, const std::string& symbol, Signature signature)
+CpuFunction::CpuFunction(std::shared_ptr<CpuModule> module, std::string symbol, Signature signature)
     : module_(std::move(module)),
+      symbol_(std::move(symbol)),
       signature_(std::move(signature)),
-      entry_(reinterpret_cast<Entry>(module_->symbol(symbol))) {}
+      entry_(reinterpret_cast<Entry>(module_->symbol(symbol_))) {}
 
 namespace {
 
@@ -253,12 +254,12 @@ class CpuStep final : public Step {
 
 std::shared_ptr<Step> CpuFunction::step(Pattern pattern, std::size_t reach, const Dim3& grid) const {
     constexpr std::uint64_t kMaxBlocks = 1U << 31;
-    check_extents(grid, {kMaxBlocks, kMaxBlocks, kMaxBlocks}, "grid");
+    check_extents(grid, {kMaxBlocks, kMaxBlocks, kMaxBlocks}, "grid", symbol_);
     // Each factor is below 2^32, so that the first product cannot wrap, and it is checked before the second.
     const std::uint64_t plane = grid[0] * grid[1];
     if (plane > kMaxBlocks || plane * grid[2] > kMaxBlocks) {
         throw Error(ErrorKind::argument,
-                    "the launch would have more than 2147483648 blocks: use a smaller problem");
+                    symbol_ + ": the launch would have more than 2147483648 blocks: use a smaller problem");
     }
     const std::array<std::uint32_t, 3> extents{static_cast<std::uint32_t>(grid[0]),
                                                static_cast<std::uint32_t>(grid[1]),

@@ -40,7 +40,7 @@ class CpuFunction {
     using Entry = void (*)(void* const* args, const std::uint32_t* grid, std::uint32_t begin,
                            std::uint32_t end);
 
-    CpuFunction(std::shared_ptr<CpuModule> module, const std::string& symbol, Signature signature);
+    CpuFunction(std::shared_ptr<CpuModule> module, std::string symbol, Signature signature);
 
     const Signature& signature() const { return signature_; }
     // A launch, which returns when every block has run. Threads are made for it and joined in it, so that
@@ -50,6 +50,7 @@ class CpuFunction {
 
   private:
     std::shared_ptr<CpuModule> module_;
+    std::string symbol_;
     Signature signature_;
     Entry entry_;
 };

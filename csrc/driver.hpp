@@ -99,6 +99,15 @@ constexpr Result kInvalidValue = 1;
     X(node_get, "cuGraphKernelNodeGetParams_v2", false, GraphNode, KernelNodeParams*)                        \
     X(node_update, "cuGraphExecKernelNodeSetParams_v2", false, GraphExec, GraphNode,                         \
       const KernelNodeParams*)                                                                               \
+    X(stream_create, "cuStreamCreate", false, Stream*, unsigned)                                             \
+    X(stream_destroy, "cuStreamDestroy_v2", false, Stream)                                                   \
+    X(capture_begin, "cuStreamBeginCapture_v2", false, Stream, int)                                          \
+    X(capture_end, "cuStreamEndCapture", false, Stream, Graph*)                                              \
+    X(capture_mode, "cuThreadExchangeStreamCaptureMode", false, int*)                                        \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags", false, GraphExec*, Graph, unsigned long long)        \
+    X(graph_launch, "cuGraphLaunch", false, GraphExec, Stream)                                               \
+    X(graph_destroy, "cuGraphDestroy", false, Graph)                                                         \
+    X(graph_exec_destroy, "cuGraphExecDestroy", false, GraphExec)                                            \
     X(event_create, "cuEventCreate", true, Event*, unsigned)                                                 \
     X(event_record, "cuEventRecord", true, Event, Stream)                                                    \
     X(event_destroy, "cuEventDestroy_v2", true, Event)                                                       \

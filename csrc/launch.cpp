@@ -78,11 +78,11 @@ Arguments::Arguments(const Pattern& pattern, const Call& call) {
     }
 }
 
-void check_extents(const Dim3& extents, const Dim3& limits, const char* what) {
+void check_extents(const Dim3& extents, const Dim3& limits, const char* what, const std::string& symbol) {
     static constexpr std::array<char, 3> axes{'x', 'y', 'z'};
     for (std::size_t i = 0; i < 3; ++i) {
         if (extents[i] >= 1 && extents[i] <= limits[i]) continue;
-        throw Error(ErrorKind::argument, std::string("the launch's ") + what + "." + axes[i] + " would be " +
+        throw Error(ErrorKind::argument, symbol + ": the launch's " + what + "." + axes[i] + " would be " +
                                              std::to_string(extents[i]) + "; the device takes 1 to " +
                                              std::to_string(limits[i]) + ": use a smaller problem");
     }

@@ -90,7 +90,7 @@ class Arguments {
     alignas(kMapAlignment) std::array<std::array<unsigned char, kMapBytes>, kMaxMaps> maps_;
 };
 
-// Throws Error(argument) unless every extent is at least 1 and at most its limit.
-void check_extents(const Dim3& extents, const Dim3& limits, const char* what);
+// Throws Error(argument) unless every extent of `symbol`'s launch is at least 1 and at most its limit.
+void check_extents(const Dim3& extents, const Dim3& limits, const char* what, const std::string& symbol);
 
 }  // namespace wootz

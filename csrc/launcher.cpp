@@ -1,8 +1,58 @@
 #include "launcher.hpp"
 
+#include <exception>
+
 #include "errors.hpp"
 
 namespace wootz {
+
+namespace {
+
+constexpr unsigned kSteady = 8;  // calls on one stream before a graph is made
+
+}  // namespace
+
+void Launcher::launch(const std::uintptr_t* addresses, driver::Stream stream) {
+    const Call made = call(addresses, stream);
+    if (steps_->device() < 0) return launch(*steps_, made);
+    std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+    if (bytes_ != 0) {
+        lock.lock();
+        order(stream);
+    } else if (!lock.try_lock()) {
+        return steps_->launch(made);  // threads that use one plan do not wait for each other
+    }
+    if (replay(made)) return;
+    if (bytes_ == 0) lock.unlock();
+    steps_->launch(made);
+}
+
+bool Launcher::repeated(driver::Stream stream) {
+    if (stream != steady_ || stream == driver::kThreadStream) repeats_ = 0;
+    steady_ = stream;
+    if (repeats_ < kSteady) ++repeats_;
+    return graphs_ && repeats_ == kSteady;
+}
+
+// Whether the call was launched as a graph. What goes wrong before its launch is left to the plain one.
+bool Launcher::replay(const Call& call) {
+    if (!repeated(call.stream)) return false;
+    const driver::Scope scope(steps_->device());
+    if (driver::capturing(call.stream)) return false;
+    try {
+        if (replay_ != nullptr) {
+            steps_->update(call, replay_->exec(), nodes_);
+        } else {
+            replay_ = steps_->graph(call, &nodes_);
+            graphs_ = replay_ != nullptr;
+        }
+    } catch (const std::exception&) {
+        graphs_ = false;
+    }
+    if (!graphs_) return false;
+    replay_->launch(call.stream);
+    return true;
+}
 
 void Launcher::launch(const Steps& steps, const Call& call) {
     if (bytes_ == 0) return steps.launch(call);

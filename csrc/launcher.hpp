@@ -1,4 +1,7 @@
 // The launches of a plan, with the workspace that it owns.
+//
+// Calls that come again and again on one stream become launches of one graph, whose nodes are given each
+// call's arguments: that costs the host less than a launch.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +26,24 @@ class Launcher {
     Call call(const std::uintptr_t* addresses, driver::Stream stream) const {
         return {addresses, workspace_, bytes_, stream};
     }
-    void launch(const std::uintptr_t* addresses, driver::Stream stream) {
-        launch(*steps_, call(addresses, stream));
-    }
+    void launch(const std::uintptr_t* addresses, driver::Stream stream);
     // The same launches with arguments of their own; see Steps::bound.
     void launch(const Steps& steps, const Call& call);
 
   private:
     void order(driver::Stream stream);
+    bool replay(const Call& call);
+    bool repeated(driver::Stream stream);
 
     std::shared_ptr<const Steps> steps_;
     std::uint64_t workspace_, bytes_;
     std::mutex mutex_;
-    driver::Stream last_ = nullptr;  // null: there was none
+    driver::Stream last_ = nullptr;    // null: there was none
+    driver::Stream steady_ = nullptr;  // of the last `repeats_` calls
+    unsigned repeats_ = 0;
+    bool graphs_ = true;                    // false: it has none
+    std::unique_ptr<const Replay> replay_;  // ends before the steps
+    std::vector<driver::GraphNode> nodes_;
 };
 
 }  // namespace wootz

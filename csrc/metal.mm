@@ -114,9 +114,9 @@ class MetalFunction {
 
     void check_launch(const Dim3& grid, const Dim3& block) const {
         constexpr std::uint64_t kLimit = 4294967295;
-        check_extents(grid, {kLimit, kLimit, kLimit}, "grid");
+        check_extents(grid, {kLimit, kLimit, kLimit}, "grid", symbol_);
         const std::uint64_t most = pipeline_.maxTotalThreadsPerThreadgroup;
-        check_extents(block, {most, most, most}, "block");
+        check_extents(block, {most, most, most}, "block", symbol_);
         if (block[0] * block[1] * block[2] > most) {
             throw Error(ErrorKind::device, symbol_ + " has more threads a group than this device takes, " +
                                                std::to_string(most));

@@ -16,6 +16,7 @@ constexpr unsigned kSharedOptIn = 48 * 1024;   // above this, in all, a kernel h
 constexpr std::uint64_t kPortableCluster = 8;  // larger ones have to be asked for
 constexpr Dim3 kGridLimits{2147483647, 65535, 65535};
 constexpr Dim3 kBlockLimits{1024, 1024, 64};
+constexpr std::uint64_t kBlockThreads = 1024;
 
 std::uint64_t count(const Dim3& extents) { return extents[0] * extents[1] * extents[2]; }
 
@@ -178,8 +179,14 @@ int CudaEntry::max_active_clusters(const Shape& shape) const {
 }
 
 void CudaEntry::allow(const Shape& shape) const {
-    check_extents(shape.grid, kGridLimits, "grid");
-    check_extents(shape.block, kBlockLimits, "block");
+    check_extents(shape.grid, kGridLimits, "grid", symbol_);
+    check_extents(shape.block, kBlockLimits, "block", symbol_);
+    if (count(shape.block) > kBlockThreads) {
+        throw Error(ErrorKind::argument, symbol_ + ": a block would have " +
+                                             std::to_string(count(shape.block)) +
+                                             " threads; the device takes " + std::to_string(kBlockThreads) +
+                                             ": use a smaller problem");
+    }
     allow_shared(shape.shared);
     const std::uint64_t cluster = count(shape.cluster);
     if (cluster == 1) return;
@@ -248,6 +255,8 @@ class CudaStep final : public Step {
         return std::make_shared<CudaStep>(launch_, pattern_, reach(),
                                           std::make_unique<Arguments>(*pattern_, call));
     }
+
+    bool alone() const override { return launch_->alone(); }
 
     void update(const Call& call, driver::GraphExec graph, driver::GraphNode node) const override {
         const Arguments arguments(*pattern_, call);

@@ -108,6 +108,8 @@ class CudaLaunch {
     void enqueue(driver::Stream stream, void** arguments) const;
     void update(driver::GraphExec graph, driver::GraphNode node, void** arguments) const;
     const CudaEntry& entry() const { return *entry_; }
+    // Whether it neither looks at the launch before it nor is looked at by the next.
+    bool alone() const { return !packs_ && !config_.early(); }
 
   private:
     std::shared_ptr<const CudaEntry> entry_;

@@ -216,7 +216,7 @@ PyObject* ready_plan(PyObject* self, PyObject* record) {
 // api: of the library whose current stream is asked for; null: the method _current asks.
 struct BoundPlan {
     std::shared_ptr<Launcher> launcher;  // null: there is nothing to compute
-    std::unique_ptr<const Steps> steps;
+    std::unique_ptr<const Steps, UnlockedDelete> steps;
     std::vector<std::uintptr_t> addresses;
     const dlpack::ExchangeApi* api = nullptr;
     bool on_gpu = false;
@@ -284,7 +284,7 @@ PyObject* ready_bound(PyObject* self, PyObject* record) {
                 throw Error(ErrorKind::argument, "a bound plan has another number of arrays");
             const Unlocked release;
             const Call call = bound->launcher->call(bound->addresses.data(), nullptr);
-            bound->steps = std::make_unique<Steps>(bound->launcher->steps().bound(call));
+            bound->steps.reset(new Steps(bound->launcher->steps().bound(call)));
         }
         replace_state(self, std::move(bound));
     });

@@ -25,6 +25,11 @@ Steps::Steps(int device, std::size_t arrays, std::vector<std::shared_ptr<const S
 void Steps::launch(const Call& call) const {
     std::optional<driver::Scope> scope;
     if (device_ >= 0) scope.emplace(device_);
+    if (replay_ == nullptr || driver::capturing(call.stream)) return enqueue(call);
+    replay_->launch(call.stream);
+}
+
+void Steps::enqueue(const Call& call) const {
     for (const auto& step : steps_) step->run(call);
 }
 
@@ -35,7 +40,20 @@ Steps Steps::bound(const Call& call) const {
     for (auto& step : steps) {
         if (auto settled = step->bound(call)) step = std::move(settled);
     }
-    return {device_, arrays_, std::move(steps)};
+    Steps made(device_, arrays_, std::move(steps));
+    made.replay_ = made.graph(call, nullptr);
+    return made;
+}
+
+std::unique_ptr<const Replay> Steps::graph(const Call& call, std::vector<driver::GraphNode>* nodes) const {
+    const auto alone = [](const auto& step) { return step->alone(); };
+    if (device_ < 0 || !std::all_of(steps_.begin(), steps_.end(), alone)) return nullptr;
+    return Replay::capture(device_, [&](driver::Stream stream) {
+        Call here = call;
+        here.stream = stream;
+        if (nodes == nullptr) return enqueue(here);
+        *nodes = capture(here);
+    });
 }
 
 std::vector<driver::GraphNode> Steps::capture(const Call& call) const {

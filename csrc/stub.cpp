@@ -256,6 +256,8 @@ class StubStep final : public Step {
         with_params(call, &set_for_stub, [&](void** params) { launch_.enqueue(call.stream, params); });
     }
 
+    bool alone() const override { return launch_.alone(); }
+
     void update(const Call& call, driver::GraphExec graph, driver::GraphNode node) const override {
         with_params(call, &set_nothing, [&](void** params) { launch_.update(graph, node, params); });
     }

@@ -46,7 +46,9 @@ def _names(values: Sequence[str] | None) -> tuple[str, ...]:
 def _request(args: argparse.Namespace) -> Any:
     from .plan import Request
 
-    return Request(args.profile, _names(args.targets), _names(args.formats), _names(args.kernels))
+    return Request(
+        args.profile, _names(args.targets), _names(args.formats), _names(args.kernels), _names(args.knobs)
+    )
 
 
 def _jobs(text: str) -> int:
@@ -184,6 +186,8 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         )
         text = f"only these, names or globs, separated by spaces or commas{extra}"
         parser.add_argument(f"--{what}", nargs="+", metavar="NAME", help=text)
+    text = "values of knobs to build beside the defaults, as math=fast; in place of the profile's"
+    parser.add_argument("--knobs", nargs="+", metavar="KNOB=VALUE", help=text)
     parser.add_argument("--json", action="store_true", help="JSON on standard output")
 
 

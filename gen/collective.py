@@ -21,18 +21,21 @@ def groups(b: Builder) -> int:
     return max(1, b.function.threads // b.simd)
 
 
-def lane_reduce(b: Builder, values: Sequence[Val], combine: Combine, width: int = 0) -> Tuple:
+def lane_reduce(b: Builder, values: Sequence[Val], combine: Combine, width: int = 0, least: int = 1) -> Tuple:
     """The combination over the SIMD group (or over each `width` neighbouring lanes), in every lane."""
     found = tuple(values)
     mask = (width or b.simd) // 2
     while mask:
-        found = combine(found, tuple(_other(b, v, mask) for v in found))
+        found = combine(found, tuple(across(b, v, mask) for v in found))
         mask //= 2
     return found
 
 
-def _other(b: Builder, value: Val, mask: int) -> Val:
-    """The value of the lane whose number differs in this bit."""
+def across(b: Builder, value: Val, mask: int) -> Val:
+    """The value of the lane whose number differs in this bit; of u64 by halves."""
+    if value.dtype == "u64":
+        low, high = (across(b, half.cast("u32"), mask).cast("u64") for half in (value, value >> 32))
+        return low | (high << 32)
     return b.make("lane_xor", value.dtype, (value.value,), {"mask": mask})
 
 
@@ -54,6 +57,14 @@ def block_reduce(b: Builder, values: Sequence[Val], combine: Combine, again: boo
 
 
 # ------------------------------------------------------------ what is combined
+def add_twice(a: Tuple, b: Tuple) -> Tuple:
+    """(sum, what its roundings lost): Knuth's exact sum of two, so that either order gives the same bits."""
+    (x, lost_x), (y, lost_y) = a, b
+    total = x + y
+    part = total - x
+    return total, (lost_x + lost_y) + ((x - (total - part)) + (y - part))
+
+
 def add(a: Tuple, b: Tuple) -> Tuple:
     return tuple(x + y for x, y in zip(a, b))
 
@@ -95,7 +106,7 @@ def lane_scan(b: Builder, value: Val) -> tuple[Val, Val]:
     before, total = b.const(0, value.dtype), value
     lane, mask = b.thread() % b.simd, 1
     while mask < b.simd:
-        other = _other(b, total, mask)
+        other = across(b, total, mask)
         before = before + b.select((lane & mask).eq(0), b.const(0, value.dtype), other)
         total = total + other
         mask *= 2

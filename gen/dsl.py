@@ -144,6 +144,7 @@ class Builder:
     def __init__(self, name: str, threads: int, simd: int) -> None:
         self.function = Function(name, threads)
         self.simd = simd
+        self.fast = False  # whether exp and quotients may be less exact
         self._blocks: list[Block] = [self.function.body]
         self._known: list[dict[tuple[object, ...], Val]] = [{}]
         self._names: dict[str, int] = {}
@@ -285,6 +286,18 @@ class Builder:
     def mad(self, a: Val, b: Operand, c: Operand) -> Val:
         return self.op("mad", a, b, c)
 
+    def dot4_i8(self, a: Val, b: Val, total: Val) -> Val:
+        """total (i32) + the sum of the products of the signed bytes of two words; it wraps."""
+        return self.make("dot4_i8", "i32", (a.value, b.value, total.value))
+
+    def exp(self, a: Val) -> Val:
+        """e^a; the language's fast one where `fast` is set."""
+        return self.op("fast_exp" if self.fast else "exp", a)
+
+    def quotient(self, a: Operand, b: Operand) -> Val:
+        """a / b with |b| from 2^-126 to 2^126; the language's fast one where `fast` is set."""
+        return self.op("fast_div" if self.fast else "div", a, b)
+
     def minimum(self, a: Operand, b: Operand) -> Val:
         return self.op("min", a, b)
 
@@ -328,6 +341,14 @@ class Builder:
         )
         self.effect("offset", (index.value,), ref=moved)
         return moved
+
+    def choose(self, condition: Val, then: Ref, orelse: Ref) -> Ref:
+        """One of two buffers of a type that are only read: a named pointer in the text."""
+        count = self._names.get("chosen", 0)
+        self._names["chosen"] = count + 1
+        ref = Ref(f"chosen{count}", then.dtype, then.space, alone=then.alone and orelse.alone)
+        self.effect("choose", (condition.value,), ref, reads=(then, orelse))
+        return ref
 
     # -- collectives ----------------------------------------------------------------------------------------
     def barrier(self) -> None:

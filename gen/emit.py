@@ -9,10 +9,10 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from . import gate, passes
+from . import gate, geometry, passes
 from .axes import Format
 from .dsl import Builder
-from .family import Arg, Formula, Instance, Launch, Variant, family
+from .family import Arg, Formula, Instance, Launch, Variant, family, plain
 from .ir import Function
 from .lower import cpu, cuda, metal, templates
 from .lower.walker import Dialect, refused
@@ -27,8 +27,6 @@ RENDER: dict[str, tuple[Callable[[Sequence[Function]], str], Dialect]] = {
 }
 DTYPE_FEATURES = {"bf16": "bf16"}
 """Activation types that a target must declare."""
-PLAIN = ("f16", "bf16", "f32")
-"""The types of a family that does not say which it accepts."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +85,24 @@ def refusal(
         return f"{kernel.name} needs the feature {missing[0]!r}, which target {target.name} does not declare"
     if declared.accepts:
         return declared.accepts(fmt, dtype, target, dict(options))
-    return None if dtype in PLAIN else f"{kernel.name} takes {', '.join(PLAIN)}; got {dtype}"
+    return plain(kernel.name, dtype)
 
 
 def kernel_record(kernel: KernelSpec) -> dict[str, Any]:
-    """The kernel's line in the index: operands, output, limits, options, aliasing."""
-    return {"key": kernel.name, **family(kernel.name).record(), "options": sorted(kernel.options)}
+    """The kernel's line in the index: operands, output, limits, options, knobs, aliasing."""
+    knobs = {"knobs": {name: values[0] for name, values in kernel.knobs.items()}} if kernel.knobs else {}
+    return {"key": kernel.name, **family(kernel.name).record(), "options": sorted(kernel.options), **knobs}
 
 
-def choices(options: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, str]]:
-    """Every combination of a kernel's options, in manifest order."""
-    for values in product(*options.values()):
-        yield dict(zip(options, values))
+def choices(
+    options: Mapping[str, tuple[str, ...]], knobs: Mapping[str, tuple[str, ...]]
+) -> Iterator[dict[str, str]]:
+    """Every combination of a kernel's options and knobs, in manifest order; a knob's default, which is its
+    first value, goes without saying."""
+    defaults = {(name, values[0]) for name, values in knobs.items()}
+    axes = {**options, **knobs}
+    for values in product(*axes.values()):
+        yield {name: value for name, value in zip(axes, values) if (name, value) not in defaults}
 
 
 def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[str, ...]) -> Emitted:
@@ -106,15 +110,18 @@ def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[s
     # Text depends on a target's language, features and limits alone, so that targets can share it.
     shape = Target(
         "", target.backend, features=target.features, simd=target.simd, max_threads=target.max_threads,
-        shared_bytes=target.shared_bytes, shared_max=target.shared_max, registers=target.registers,
+        shared_bytes=target.shared_bytes, shared_max=target.shared_max, grid=target.grid,
+        registers=target.registers,
     )  # fmt: skip
-    return _emit(kernel.name, tuple(kernel.options.items()), fmt, shape, dtypes)
+    axes = tuple(kernel.options.items()), tuple(kernel.knobs.items())
+    return _emit(kernel.name, *axes, fmt, shape, dtypes)
 
 
 @lru_cache(maxsize=4)
 def _emit(
     kernel: str,
     options: tuple[tuple[str, tuple[str, ...]], ...],
+    knobs: tuple[tuple[str, tuple[str, ...]], ...],
     fmt: Format | None,
     target: Target,
     dtypes: tuple[str, ...],
@@ -123,7 +130,7 @@ def _emit(
     functions: list[Function] = []
     instances: list[tuple[str, Instance]] = []
     entries: list[Entry] = []
-    for dtype, chosen in product(dtypes, choices(dict(options))):
+    for dtype, chosen in product(dtypes, choices(dict(options), dict(knobs))):
         if declared.accepts and declared.accepts(fmt, dtype, target, chosen):
             continue
         types = declared.types(dtype, chosen) if declared.types else {}
@@ -131,6 +138,7 @@ def _emit(
             name = symbol(kernel, variant.options, fmt.name if fmt else None, dtype, variant.suffix)
             gate.rows(variant.gate)
             if isinstance(variant, Instance):
+                _check_instance(name, target, variant)
                 instances.append((name, variant))
                 entries.append(_instance_entry(name, dtype, variant, types))
             else:
@@ -169,10 +177,21 @@ def _build(name: str, target: Target, variant: Variant) -> Function:
     builder = Builder(name, variant.threads, target.simd)
     variant.build(builder)
     function = passes.run(builder.function, target)
+    geometry.check(name, target, function.threads, variant.grid, 0, function.shared_bytes())
     reason = refused(function, dialect)
     if reason:
         raise ValueError(f"{function.name} for {dialect.name}: {reason}")
     return function
+
+
+def _check_instance(name: str, target: Target, instance: Instance) -> None:
+    for launch in instance.prologue:
+        geometry.check(f"{name}_{launch.suffix}", target, launch.threads, launch.grid, launch.shared)
+    if not instance.stub:  # the stub knows
+        geometry.check(
+            name, target, instance.threads, instance.grid, instance.shared, instance.static_shared,
+            instance.cluster,
+        )  # fmt: skip
 
 
 def _args(function: Function) -> tuple[Arg, ...]:

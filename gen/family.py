@@ -24,6 +24,14 @@ QUANTISED = ("quantised", "packed", "tiled")
 """Kinds of operands that have a format."""
 
 
+FAST_MATH: dict[str, tuple[str, ...]] = {"math": ("precise", "fast")}
+"""The knob of kernels whose exponentials and quotients may be the hardware's own."""
+LOAD_WIDTH: dict[str, tuple[str, ...]] = {"load_width": ("w4", "w2", "w1")}
+"""The knob of kernels over flat arrays: 32-bit words of an access."""
+PLAIN = ("f16", "bf16", "f32")
+"""The types of a family that does not say which it accepts."""
+
+
 @dataclass(frozen=True)
 class Operand:
     """kind: "array"; "quantised" (natural layout); "packed" (units in the order of a matrix instruction);
@@ -31,7 +39,10 @@ class Operand:
     that is not given is a null pointer. format: the option that names its element, where that is not of the
     cell's format. shapes: all that it may have, where names of `shape` are its own and any extent is not
     right. handed_on: it becomes the output's field of its name; formats without that field do not take it.
-    updated: the kernel writes to it, too (its buffer's role is "out")."""
+    updated: the kernel writes to it, too (its buffer's role is "out"); where it has the output's name, it is
+    the output, and nothing else is written. strided: of a family that broadcasts, it need not be dense;
+    entries have its strides as u64, of which one that leads back wraps around, and `<name>_start`, where its
+    first element is behind the pointer, which is aligned."""
 
     name: str
     kind: str
@@ -42,12 +53,13 @@ class Operand:
     shapes: tuple[tuple[Axis, ...], ...] = ()
     handed_on: bool = False
     updated: bool = False
+    strided: bool = False
 
     def record(self) -> dict[str, Any]:
         """For the index."""
         given: dict[str, Any] = {"dtype": self.dtype, "optional": self.optional, "format": self.format}
         given |= {"shapes": [list(shape) for shape in self.shapes], "handed_on": self.handed_on}
-        given |= {"updated": self.updated}
+        given |= {"updated": self.updated, "strided": self.strided}
         return {
             "name": self.name,
             "kind": self.kind,
@@ -204,7 +216,8 @@ class Family:
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
     by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
     (absent: f16, bf16 and f32 are accepted).
-    lattice(fmt, dtype, target, options): the tiles that its template could have, for `wootz explain`."""
+    lattice(fmt, dtype, target, options): the tiles that its template could have, for `wootz explain`. knobs:
+    the values that each may have, the default first; `options` has those that are not the default."""
 
     operands: tuple[Operand, ...]
     output: Operand
@@ -221,6 +234,7 @@ class Family:
     broadcasts: bool = False
     extents: dict[str, Formula] = field(default_factory=dict)
     omissible: tuple[str, ...] = ()
+    knobs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def quantised(self) -> bool:
@@ -251,6 +265,11 @@ class Family:
         if self.omissible:
             record["omissible"] = list(self.omissible)
         return {**record, **({"scalars": [s.record() for s in self.scalars]} if self.scalars else {})}
+
+
+def plain(kernel: str, dtype: str) -> str | None:
+    """Why a type is refused by a kernel that takes the usual ones, or None."""
+    return None if dtype in PLAIN else f"{kernel} takes {', '.join(PLAIN)}; got {dtype}"
 
 
 class UnknownKernel(LookupError):

@@ -4,10 +4,13 @@ key.
 {"wootz_index":1,"generator":..,"compilers":{..},"nvrtc":{..},"count":{..},
 "targets":[
 {"key":..},
-..],"kernels":[..],"formats":[..],"cells":[..]}
-The loader splits the bytes into lines and bisects, so neither the line structure nor the order is a matter of
-taste. The text depends on the plan, the sources, the artifacts and the evidence: not on the folder, the time
-or the machine.
+..],"kernels":[
+..],"formats":[
+..],"cells":[
+..],"spans":{"targets":[first,end],..}}
+The last line has the bytes of the file at which each section's records begin and end. The loader splits the
+bytes into lines and bisects, so neither the line structure nor the order is a matter of taste. The text
+depends on the plan, the sources, the artifacts and the evidence: not on the folder, the time or the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from .fragment import fragment
 from .provenance import BuildError
 from .target import Target
 
-VERSION = 1
+VERSION = 2
 SECTIONS = ("targets", "kernels", "formats", "cells")
 EMITTED, COMPILED = "emitted", "compiled"
 Evidence = Mapping[str, Sequence[tuple[str, str]]]
@@ -99,13 +102,22 @@ def lines(compilers: Mapping[str, str], sections: Mapping[str, Sequence[Mapping[
         "nvrtc": nvrtc.KINDS,
         "count": count,
     }
-    yield dump(meta)[:-1] + ",\n"
+    written, spans = 0, dict[str, list[int]]()
+
+    def counted(line: str) -> str:
+        nonlocal written
+        written += len(line)  # ASCII
+        return line
+
+    yield counted(dump(meta)[:-1] + ",\n")
     for number, section in enumerate(SECTIONS):
-        yield f'{"]," if number else ""}"{section}":[\n'
+        yield counted(f'{"]," if number else ""}"{section}":[\n')
         records = sorted(sections[section], key=lambda record: str(record["key"]))
+        start = written
         for i, record in enumerate(records):
-            yield dump(record) + (",\n" if i + 1 < len(records) else "\n")
-    yield "]}\n"
+            yield counted(dump(record) + (",\n" if i + 1 < len(records) else "\n"))
+        spans[section] = [start, written]
+    yield f'],"spans":{dump(spans)}}}\n'
 
 
 def read(path: Path) -> dict[str, Any]:

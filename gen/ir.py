@@ -179,11 +179,14 @@ OPS: dict[str, Op] = {
     "and_xor": Op(
         3, frozenset({"u32"}), "same"
     ),  # (a & b) ^ c: one instruction where there is a three-input one
+    "dot4_i8": Op(3, frozenset({"u32"}), "i32"),  # i32 + the products of four signed bytes of two words
     "neg": Op(1, frozenset({"f32", "i32"}), "same"),
     "not": Op(1, _LOGIC, "same"),
     "fma": Op(3, _F32, "same"),  # one rounding
     "mad": Op(3, _F32, "same"),  # a*b+c with one rounding or two, whichever is faster
     **{name: Op(1, _F32, "same") for name in MATH},
+    "fast_exp": Op(1, _F32, "same"),  # within 3 + 2 |x| ulp
+    "fast_div": Op(2, _F32, "same"),  # within 2.5 ulp where |divisor| is 2^-126 to 2^126
     **{name: Op(2, _NUM, "bool") for name in ("lt", "le", "gt", "ge", "eq", "ne")},
     "select": Op(3, _ANY, "same"),  # operand 0 is the condition
     "cast": Op(1, _ANY, "attr"),
@@ -198,6 +201,7 @@ OPS: dict[str, Op] = {
     "store": Op(2, _ANY, "none", "effect"),
     "store_words": Op(-1, INDEX, "none", "effect"),
     "offset": Op(1, INDEX, "none", "effect"),  # declares a moved pointer (attrs: name)
+    "choose": Op(1, _BOOL, "none", "effect"),  # declares a pointer that is one of two; reads both of them
     "atomic_add": Op(2, _ANY, "none", "effect"),
     "lane_xor": Op(1, frozenset({"f32", "u32"}), "same", "collective"),  # attrs: mask
     "barrier": Op(0, _ANY, "none", "collective"),

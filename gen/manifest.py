@@ -21,7 +21,7 @@ from .schema import Checker
 from .target import BACKENDS, Target
 from .words import collisions, name_problem
 
-__all__ = ["KernelSpec", "Manifest", "ManifestError", "Problem", "Profile", "Skip", "load"]
+__all__ = ["KernelSpec", "Knob", "Manifest", "ManifestError", "Problem", "Profile", "Skip", "load"]
 
 NATIVE = "native"
 PROFILE_NAMES = ("default", NATIVE)  # reserved words elsewhere
@@ -32,25 +32,38 @@ _NEAR_MISSES = 20  # near misses are worked out for this many unknown names of a
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """A kernel's entry. formats: "all", or names; () for a kernel that takes no quantised operand. targets:
-    those that it is built for."""
+    """A kernel's entry. formats: "all", or names; () for a kernel that takes no quantised operand. knobs: the
+    values of each, its default first. targets: those that it is built for."""
 
     name: str
     dtypes: tuple[str, ...]
     formats: Subset = ()
     options: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    knobs: dict[str, Any] = field(default_factory=dict, hash=False)
+    knobs: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     targets: Subset = "all"
 
 
 @dataclass(frozen=True)
+class Knob:
+    """What a call may choose. values: the default's trade-off (""), then those of the others. same_bits:
+    whether all values give the same bits."""
+
+    name: str
+    default: str
+    values: dict[str, str] = field(hash=False)
+    same_bits: bool = False
+
+
+@dataclass(frozen=True)
 class Profile:
-    """A named subset. The target "native" is the GPUs of the building machine, which the build resolves."""
+    """A named subset. The target "native" is the GPUs of the building machine, which the build resolves.
+    knobs: values built beside the defaults, as "knob=value"."""
 
     name: str
     targets: Subset = "all"
     formats: Subset = "all"
     kernels: Subset = "all"
+    knobs: Subset = ()
 
 
 @dataclass(frozen=True)
@@ -80,15 +93,17 @@ class Manifest:
     kernels: dict[str, KernelSpec]
     profiles: dict[str, Profile]
     skips: tuple[Skip, ...]
+    knobs: dict[str, Knob] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a kernel's file says of it: whether it takes a quantised operand, and the values of its
-    options."""
+    """What a kernel's file says of it: whether it takes a quantised operand, the values of its options, and
+    those of its knobs, defaults first."""
 
     quantised: bool
     options: dict[str, tuple[str, ...]]
+    knobs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def load(
@@ -114,7 +129,7 @@ def load(
     return manifest
 
 
-_SECTIONS = ("targets", "formats", "kernels", "profiles")
+_SECTIONS = ("targets", "formats", "kernels", "profiles", "knobs")
 
 
 class _Reader:
@@ -154,7 +169,8 @@ class _Reader:
         skips = self.plain.get("skips")
         entries = enumerate(skips) if isinstance(skips, list) else ()
         good = tuple(self.skip(i, s) for i, s in entries if ("skips", i) not in self.bad)
-        return Manifest(self.file, self.plain["version"], targets, formats, kernels, profiles, good)
+        knobs = {n: self.knob(n, b) for n, b in self.good("knobs")}
+        return Manifest(self.file, self.plain["version"], targets, formats, kernels, profiles, good, knobs)
 
     def schema(self) -> bool:
         """Check the document's shape; whether there is anything to go on with."""
@@ -165,7 +181,11 @@ class _Reader:
         if "version" in plain and (plain["version"] != 1 or isinstance(plain["version"], bool)):
             self.problem(("version",), f"is {show(plain['version'])}; this generator reads version 1")
             return False
-        given = {k: v for k, v in plain.items() if v is not None or k not in ("formats", "profiles", "skips")}
+        given = {
+            k: v
+            for k, v in plain.items()
+            if v is not None or k not in ("formats", "profiles", "knobs", "skips")
+        }
         for path, message in Checker().check("manifest", given):
             self.problem(path, message)
             self.bad.update((path[:2], path[:3]))
@@ -203,6 +223,7 @@ class _Reader:
             max_threads=limits.get("max_threads", backend.max_threads),
             shared_bytes=shared,
             shared_max=limits.get("shared_max", shared),
+            grid=tuple(limits.get("grid", backend.grid)),
             registers=limits.get("registers", 0),
             isa=tuple(row.get("isa", backend.isa)),
             min_os=row.get("min_os", ""),
@@ -252,7 +273,43 @@ class _Reader:
         formats = body.get("formats", "none")
         chosen = () if formats == "none" else self.subset((*path, "formats"), formats, "formats")
         targets = self.subset((*path, "targets"), body.get("targets", "all"), "targets")
-        return KernelSpec(name, tuple(body["dtypes"]), chosen, options, dict(body.get("knobs", {})), targets)
+        knobs = self.knobs_of((*path, "knobs"), body.get("knobs", {}), options)
+        return KernelSpec(name, tuple(body["dtypes"]), chosen, options, knobs, targets)
+
+    def knobs_of(
+        self, path: Path, given: dict[str, list[str]], options: dict[str, tuple[str, ...]]
+    ) -> dict[str, tuple[str, ...]]:
+        """A kernel's knobs, against the section of that name and the kernel's own options."""
+        declared = {n: b for n, b in self.good("knobs") if isinstance(b, dict)}
+        words = {value: f"option {name}" for name, values in options.items() for value in values}
+        found = {}
+        for name, values in given.items():
+            if name not in declared:
+                self.problem((*path, name), f"no knob is named {show(name)}{near(name, declared)}")
+                continue
+            if name in options:
+                self.problem((*path, name), "is an option of the kernel, too")
+            known, default = declared[name]["values"], declared[name]["default"]
+            for i, value in enumerate(values):
+                if value not in known:
+                    why = "the default, which is always there" if value == default else f"no value of {name}"
+                    self.problem((*path, name, i), f"{show(value)} is {why}{near(value, known)}")
+                elif value in words:
+                    self.problem((*path, name, i), f"{show(value)} is a value of the {words[value]}, too")
+                words[value] = f"knob {name}"
+            self.unique((*path, name), values)
+            found[name] = (default, *values)
+        return found
+
+    def knob(self, name: str, body: dict[str, Any]) -> Knob:
+        if body["default"] in body["values"]:
+            self.problem(("knobs", name, "values", body["default"]), "is the default: it has no trade-off")
+        for value in body["values"]:
+            if wrong := name_problem(value, target=False):
+                self.problem(("knobs", name, "values", value), wrong)
+        return Knob(
+            name, body["default"], {body["default"]: "", **body["values"]}, body.get("same_bits", False)
+        )
 
     def declared(self, kernel: KernelSpec, known: Declared) -> None:
         """What a manifest asks of a kernel, against what the kernel's file declares."""
@@ -268,8 +325,12 @@ class _Reader:
         for key in [k for k in known.options if k not in kernel.options]:
             wanted = ", ".join(known.options[key])
             self.problem(path, f"the option {key} is missing; give some of: {wanted}")
-        for key in kernel.knobs:
-            self.problem((*path, "knobs", key), f"{kernel.name} has no such knob")
+        for key, values in kernel.knobs.items():
+            if key not in known.knobs:
+                self.problem((*path, "knobs", key), f"{kernel.name} has no such knob{near(key, known.knobs)}")
+            elif strange := [value for value in values if value not in known.knobs[key]]:
+                took = ", ".join(known.knobs[key])
+                self.problem((*path, "knobs", key), f"{kernel.name} takes {took}; got {strange[0]}")
         if known.quantised and not kernel.formats:
             self.problem(path, f"{kernel.name} takes a quantised operand: give formats, all or a list")
         if kernel.formats and not known.quantised:
@@ -287,13 +348,23 @@ class _Reader:
 
     def profile(self, name: str, body: dict[str, Any]) -> Profile:
         path: Path = ("profiles", name)
-        return Profile(
-            name,
-            *(
-                self.subset((*path, s), body.get(s, "all"), s, (NATIVE,) if s == "targets" else ())
-                for s in ("targets", "formats", "kernels")
-            ),
+        targets, formats, kernels = (
+            self.subset((*path, s), body.get(s, "all"), s, (NATIVE,) if s == "targets" else ())
+            for s in ("targets", "formats", "kernels")
         )
+        knobs = self.asked((*path, "knobs"), body.get("knobs", "none"))
+        return Profile(name, targets, formats, kernels, knobs)
+
+    def asked(self, path: Path, given: Any) -> Subset:
+        """Values of knobs, as knob=value."""
+        if given in ("all", "none"):
+            return "all" if given == "all" else ()
+        known = {f"{n}={v}": None for n, b in self.good("knobs") for v in b["values"]}
+        for i, each in enumerate(given):
+            if each not in known:
+                self.problem((*path, i), f"no value of a knob is {show(each)}{near(each, known)}")
+        self.unique(path, given)
+        return tuple(given)
 
     def subset(self, path: Path, given: Any, section: str, extra: tuple[str, ...] = ()) -> Subset:
         """ "all", or names that must be in a section (or be one of `extra`)."""

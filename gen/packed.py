@@ -123,11 +123,16 @@ class Packed:
             raise ValueError(f"{self.name}: declare_pitches must come before the operand is read")
         return self._columns
 
+    def place(self, name: str, row: Val) -> tuple[Ref, Val]:
+        """The buffer of a field that has a row of the operand, and the row's number there."""
+        return self.fields[name], row
+
     # -- codes ----------------------------------------------------------------------------------------------
     def load_chunk(self, row: Val, chunk: Val, into: Ref, at: Val | int) -> None:
         """The chunk's 32-bit words to into[at:], by the walk's loads."""
         size, load = 4 * self.walk.chunk_words, self.walk.load
-        codes = self.b.at(self.fields["codes"], row.cast("u64") * self.pitches["codes"].cast("u64"))
+        field, row = self.place("codes", row)
+        codes = self.b.at(field, row.cast("u64") * self.pitches["codes"].cast("u64"))
         first = chunk * size
         start = at if isinstance(at, Val) else self.b.const(at, "u32")
         for byte in range(0, size, load):
@@ -201,7 +206,7 @@ class Packed:
                 start = at // layout.unit * layout.unit_bytes * 8 + inline.bit
                 start += at % layout.unit // cols * inline.bits
                 return self._value(element, words, list(range(start, start + inline.bits)))
-        ref = self.fields[name]
+        ref, row = self.place(name, row)
         if rows == 0:
             return self._stored(element, ref, self.b.const(0, "u32"))
         row_block = row // rows

@@ -47,13 +47,13 @@ def dead_code(function: Function) -> None:
                     read.add(statement.ref)
                 if statement.op == "offset" and statement.ref.base is not None:
                     followed.add(statement.ref.base)
-                elif statement.op != "offset":
+                elif statement.op not in ("offset", "choose"):
                     followed.add(statement.ref)
 
         def live(value: Value) -> bool:
             if OPS[value.op].kind in ("pure", "read"):
                 return value in used  # noqa: B023
-            if value.op == "offset":
+            if value.op in ("offset", "choose"):
                 return value.ref in followed  # noqa: B023
             if value.ref is not None and value.ref.space in ("local", "var", "tile"):
                 return value.ref in read  # noqa: B023

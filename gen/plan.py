@@ -11,9 +11,8 @@ import platform
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
-from itertools import product
 from pathlib import Path
 
 from . import emit, family, name
@@ -36,7 +35,7 @@ def load(path: Path) -> Manifest:
 
 def _declared(kernel: str) -> reader.Declared:
     declared = family.family(kernel)
-    return reader.Declared(declared.quantised, declared.options)
+    return reader.Declared(declared.quantised, declared.options, declared.knobs)
 
 
 class PlanError(ValueError):
@@ -125,11 +124,13 @@ class Request:
     targets: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
+    knobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The axes of a plan, in the manifest's order. `formatless`: kernels that take no format are in."""
+    """The axes of a plan, in the manifest's order. `formatless`: kernels that take no format are in. knobs:
+    values built beside the defaults, as "knob=value"."""
 
     kernels: tuple[str, ...]
     formats: tuple[str, ...]
@@ -137,6 +138,7 @@ class Selection:
     formatless: bool = True
     notes: tuple[str, ...] = ()
     native: bool = False
+    knobs: tuple[str, ...] = ()
 
 
 def _unknown(what: str, wanted: str, known: Iterable[str]) -> PlanError:
@@ -233,7 +235,12 @@ def select(
     if request.kernels:
         kernels = _pick("kernel", request.kernels, manifest.kernels)
     formatless = not request.formats or name.NO_FORMAT in request.formats
-    return Selection(kernels, formats, targets, formatless, notes, native)
+    values = [f"{knob.name}={value}" for knob in manifest.knobs.values() for value in knob.values]
+    others = [v for v in values if v.partition("=")[2] != manifest.knobs[v.partition("=")[0]].default]
+    knobs = _profile_names(profile.knobs, others)
+    if request.knobs:
+        knobs = _pick("knob", request.knobs, values)
+    return Selection(kernels, formats, targets, formatless, notes, native, knobs)
 
 
 def _targets(
@@ -279,13 +286,23 @@ _Options = tuple[tuple[tuple[str, str], ...], ...]
 
 
 def _options(kernel: KernelSpec) -> _Options:
-    axes = [[(axis, value) for value in values] for axis, values in kernel.options.items()]
-    return tuple(product(*axes))
+    return tuple(tuple(chosen.items()) for chosen in emit.choices(kernel.options, kernel.knobs))
+
+
+def _tuned(kernel: KernelSpec, knobs: Sequence[str]) -> KernelSpec:
+    """The kernel with those values of its knobs that are asked for."""
+    if not kernel.knobs:
+        return kernel
+    asked = {
+        name: (values[0], *(v for v in values[1:] if f"{name}={v}" in knobs))
+        for name, values in kernel.knobs.items()
+    }
+    return replace(kernel, knobs=asked)
 
 
 def units(manifest: Manifest, selection: Selection) -> Iterator[Unit]:
     """Every unit of the plan, one at a time: kernels, then formats, then targets, in the manifest's order."""
-    for kernel in (manifest.kernels[n] for n in selection.kernels):
+    for kernel in (_tuned(manifest.kernels[n], selection.knobs) for n in selection.kernels):
         targets = [manifest.targets[n] for n in selection.targets if meets(kernel, manifest.targets[n])]
         options = _options(kernel)
         near = [s for s in manifest.skips if _matches(s.kernel, kernel.name)]

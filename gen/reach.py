@@ -81,8 +81,9 @@ class Reach:
         formats = [f for f in self._formats(kernel) if f is None or fixed.get("format", f.name) == f.name]
         dtypes = [fixed["dtype"]] if "dtype" in fixed else kernel.dtypes
         axes = [[fixed[key]] if (key := f"options.{n}") in fixed else v for n, v in kernel.options.items()]
+        knobs = {name: fixed[key] for name in kernel.knobs if (key := f"knobs.{name}") in fixed}
         for dtype, target, fmt, chosen in product(dtypes, targets, formats, product(*axes)):
-            yield fmt, dtype, target, dict(zip(kernel.options, chosen))
+            yield fmt, dtype, target, {**dict(zip(kernel.options, chosen)), **knobs}
 
     def _formats(self, kernel: KernelSpec) -> Iterable[Format | None]:
         if not kernel.formats:
@@ -104,6 +105,7 @@ def _names(kernel: KernelSpec) -> Iterator[tuple[Path, str, dict[str, str]]]:
         (("formats",), "format", kernel.formats),
         (("targets",), "target", kernel.targets),
         *((("options", axis), f"options.{axis}", values) for axis, values in kernel.options.items()),
+        *((("knobs", axis), f"knobs.{axis}", values[1:]) for axis, values in kernel.knobs.items()),
     ]
     for path, axis, values in lists:
         for i, name in enumerate(() if values == "all" else values):

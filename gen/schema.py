@@ -20,7 +20,7 @@ from .problems import Path, near, show
 
 Found = tuple[Path, str]
 ValidationError = Any  # jsonschema.ValidationError, whose attributes are unions that nothing narrows
-_SPREAD = ("manifest", "targets", "formats", "kernels", "profiles", "format")
+_SPREAD = ("manifest", "targets", "formats", "kernels", "profiles", "knobs", "format")
 _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, MAX_BITS + 1))
 _KINDS = {
     "object": "a mapping",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+GRID = (2**31 - 1, 65535, 65535)
+"""Blocks that CUDA launches along x, y and z."""
+
 
 @dataclass(frozen=True)
 class Backend:
@@ -16,6 +19,7 @@ class Backend:
     simd: int  # lanes that run together
     max_threads: int  # threads of one block
     shared_bytes: int  # static group memory a kernel may declare
+    grid: tuple[int, int, int]  # blocks of a launch, by axis
     isa: tuple[str, ...] = ()
 
     @property
@@ -25,9 +29,9 @@ class Backend:
 
 
 BACKENDS = {
-    "cpu": Backend("cpp", "so", ("isa",), 1, 1024, 1 << 16, isa=("baseline",)),
-    "cuda": Backend("cu", "cubin", ("arch", "capability", "suffix"), 32, 1024, 48 << 10),
-    "metal": Backend("metal", "metallib", ("arch", "min_os"), 32, 1024, 32 << 10),
+    "cpu": Backend("cpp", "so", ("isa",), 1, 1024, 1 << 16, (1 << 31,) * 3, ("baseline",)),
+    "cuda": Backend("cu", "cubin", ("arch", "capability", "suffix"), 32, 1024, 48 << 10, GRID),
+    "metal": Backend("metal", "metallib", ("arch", "min_os"), 32, 1024, 32 << 10, (2**32 - 1,) * 3),
 }
 
 
@@ -43,6 +47,7 @@ class Target:
     max_threads: int = 1024
     shared_bytes: int = 0  # static group memory
     shared_max: int = 0  # the most a block can ask for at launch (dynamic)
+    grid: tuple[int, int, int] = GRID  # blocks of a launch, by axis
     registers: int = 0  # 32-bit registers of one multiprocessor; 0 = no such limit
     isa: tuple[str, ...] = ()  # cpu: instruction sets to build for, best first
     min_os: str = ""

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import matrix
-from .ir import DTYPES, INDEX, OPS, Block, For, Function, If, Ref, Value, is_const
+from .ir import DTYPES, INDEX, OPS, UNSIGNED, Block, For, Function, If, Ref, Value, is_const, walk
 from .target import Target
 
 BLOCK, GROUP, LANE = 0, 1, 2
 """Who agrees on a value: the whole block, a SIMD group, or a single lane."""
+ATOMIC = ("u32", "i32", "f32")
 
 
 class VerifyError(Exception):
@@ -23,6 +24,7 @@ class _State:
     target: Target
     agreement: dict[Value, int] = field(default_factory=dict)
     known: set[Ref] = field(default_factory=set)
+    variables: dict[Ref, int] = field(default_factory=dict)  # who agrees on what they hold
 
     def fail(self, rule: str, found: str) -> VerifyError:
         return VerifyError(f"{self.function.name}: {rule}; found {found}")
@@ -35,14 +37,45 @@ def verify(function: Function, target: Target) -> Function:
         raise state.fail(f"a block has 1 to {target.max_threads} threads", str(function.threads))
     if function.shared_bytes() > target.shared_bytes:
         raise state.fail(f"group memory is at most {target.shared_bytes} bytes", f"{function.shared_bytes()}")
+    _objects(state)
+    _once(state)
     for param in function.params:
         if param.ref is not None:
             state.known.add(param.ref)
         if param.value is not None:
             state.agreement[param.value] = BLOCK
     state.known.update(r for r in function.refs if r.space in ("shared", "table"))
-    _block(state, function.body, BLOCK)
+    before: dict[Ref, int] | None = None
+    while before != state.variables:  # a loop's body may set a variable after it has read it
+        before = dict(state.variables)
+        _block(state, function.body, BLOCK)
     return function
+
+
+def _objects(state: _State) -> None:
+    """Arguments and objects: what a text declares."""
+    names: set[str] = set()
+    for name in (*(p.symbol for p in state.function.params), *(r.name for r in state.function.refs)):
+        if name in names:
+            raise state.fail("each argument and object has a name of its own", f"{name} twice")
+        names.add(name)
+    for ref in state.function.refs:
+        if ref.size < 1:
+            raise state.fail("an object has one element or more", f"{ref.name} of {ref.size}")
+        if ref.space == "table" and ref.size != len(ref.values):
+            raise state.fail(
+                f"a table of {ref.size} has as many values", f"{ref.name} with {len(ref.values)}"
+            )
+
+
+def _once(state: _State) -> None:
+    """A statement stands in one place."""
+    seen: set[object] = set()
+    for statement in walk(state.function.body):
+        if statement in seen:
+            what = statement.op if isinstance(statement, Value) else type(statement).__name__.lower()
+            raise state.fail("a statement stands in one place", f"{what} twice")
+        seen.add(statement)
 
 
 def _block(state: _State, block: Block, reach: int) -> None:
@@ -90,6 +123,10 @@ def _operation(state: _State, value: Value, reach: int) -> None:
     rule = OPS.get(value.op)
     if rule is None:
         raise state.fail("an operation is in the table OPS", repr(value.op))
+    if value.op in ("param", "index"):
+        raise state.fail(
+            "an argument is one of the function's, an index a loop's", f"{value.op} as a statement"
+        )
     for arg in value.args:
         _defined(state, arg, value.op)
     if rule.arity >= 0 and len(value.args) != rule.arity:
@@ -105,8 +142,18 @@ def _operation(state: _State, value: Value, reach: int) -> None:
             raise state.fail(
                 f"{value.op} is reached by all lanes together (uniform control flow)", "a divergent branch"
             )
+        if needed == GROUP and state.function.threads % state.target.simd:
+            wanted = f"{value.op} is for blocks of whole groups of {state.target.simd} lanes"
+            raise state.fail(wanted, f"{state.function.threads} threads")
+    if value.ref is not None and value.ref.space == "var" and value.args:
+        whole = max(reach, state.agreement[value.args[0]], state.variables.get(value.ref, BLOCK))
+        state.variables[value.ref] = whole
     if value.dtype:
         state.agreement[value] = _agreement(state, value)
+
+
+_OTHER_TYPE = {"select": slice(1, None), "dot4_i8": slice(0, 2)}
+"""Operations of which one operand has a type of its own: the others."""
 
 
 def _types(state: _State, value: Value) -> None:
@@ -120,9 +167,10 @@ def _types(state: _State, value: Value) -> None:
         "set",
         "declare",
         "offset",
+        "choose",
         "atomic_add",
     )
-    typed = value.args[1:] if value.op == "select" else value.args
+    typed = value.args[_OTHER_TYPE.get(value.op, slice(None))]
     if value.op == "select" and value.args[0].dtype != "bool":
         raise state.fail("select's condition is a bool", value.args[0].dtype)
     if not memory:
@@ -177,6 +225,42 @@ def _check_store(state: _State, value: Value) -> None:
         raise state.fail(f"store takes {ref.name}'s type {ref.dtype}", value.args[1].dtype)
 
 
+def _check_atomic(state: _State, value: Value) -> None:
+    _check_store(state, value)
+    ref = _ref(state, value, ("global", "shared"))
+    if ref.dtype not in ATOMIC:
+        raise state.fail(f"atomic_add adds {' or '.join(ATOMIC)}", ref.dtype)
+
+
+def _check_const(state: _State, value: Value) -> None:
+    number = value.attrs.get("value")
+    if value.dtype in ("f16", "bf16") and number != 0:
+        raise state.fail("a constant of 16-bit floats is 0, others are cast from f32", str(number))
+    if value.dtype in ("f16", "bf16", "f32") and isinstance(number, (int, float)):
+        return
+    low, high = _range(value.dtype)
+    if not isinstance(number, int) or not low <= number <= high:
+        raise state.fail(f"a constant of {value.dtype} is a whole number from {low} to {high}", repr(number))
+
+
+def _range(dtype: str) -> tuple[int, int]:
+    """The smallest and the largest number of an integer type, or of bool."""
+    bits = 8 * DTYPES[dtype]
+    if dtype == "bool":
+        return 0, 1
+    return (0, 2**bits - 1) if dtype in UNSIGNED else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _check_axis(state: _State, value: Value) -> None:
+    if value.attrs.get("axis") not in (0, 1, 2):
+        raise state.fail(f"{value.op}'s axis is 0, 1 or 2", str(value.attrs.get("axis")))
+
+
+def _check_half(state: _State, value: Value) -> None:
+    if value.attrs.get("half") not in (0, 1):
+        raise state.fail("unpack_f16's half is 0 (low) or 1 (high)", str(value.attrs.get("half")))
+
+
 def _check_load_words(state: _State, value: Value) -> None:
     ref = _ref(state, value, ("global", "shared"))
     _index(state, value, ref, 4 * value.width // DTYPES[ref.dtype])
@@ -224,8 +308,22 @@ def _check_offset(state: _State, value: Value) -> None:
     state.known.add(ref)
 
 
+def _check_choose(state: _State, value: Value) -> None:
+    ref = value.ref
+    if ref is None or any(each not in state.known or each.space != "global" for each in value.reads):
+        raise state.fail("choose is between declared buffers", ", ".join(r.name for r in value.reads))
+    if any(each.writable or each.dtype != ref.dtype for each in (ref, *value.reads)):
+        kinds = [f"{r.dtype}{' (writable)' if r.writable else ''}" for r in (ref, *value.reads)]
+        raise state.fail("choose is between read-only buffers of one type", str(kinds))
+    if value.args[0].dtype != "bool":
+        raise state.fail("choose takes a bool", value.args[0].dtype)
+    state.known.add(ref)
+
+
 def _check_cast(state: _State, value: Value) -> None:
     source, to = value.args[0].dtype, value.dtype
+    if "bool" in (source, to):
+        raise state.fail("a bool is made by comparing, and chosen by with select", f"{source} to {to}")
     if value.op == "bitcast" and DTYPES[source] != DTYPES[to]:
         raise state.fail("bitcast keeps the size", f"{source} to {to}")
     if value.op == "cast" and {source, to} <= {"f16", "bf16"} and source != to:
@@ -236,6 +334,11 @@ def _check_mask(state: _State, value: Value) -> None:
     mask = int(value.attrs["mask"])
     if not 0 < mask < state.target.simd:
         raise state.fail(f"lane_xor's mask is within {state.target.simd} lanes", str(mask))
+
+
+def _check_dot4(state: _State, value: Value) -> None:
+    if value.args[2].dtype != "i32":
+        raise state.fail("dot4_i8 adds to an i32", value.args[2].dtype)
 
 
 def _check_tile(state: _State, ref: Ref) -> None:
@@ -315,9 +418,13 @@ def _check_tile_multiply(state: _State, value: Value) -> None:
 
 
 CHECKS: dict[str, Callable[[_State, Value], None]] = {
+    "const": _check_const,
+    "block": _check_axis,
+    "grid": _check_axis,
+    "unpack_f16": _check_half,
     "load": _check_load,
     "store": _check_store,
-    "atomic_add": _check_store,
+    "atomic_add": _check_atomic,
     "load_words": _check_load_words,
     "store_words": _check_store_words,
     "word": _check_word,
@@ -325,9 +432,11 @@ CHECKS: dict[str, Callable[[_State, Value], None]] = {
     "set": _check_var,
     "declare": _check_declare,
     "offset": _check_offset,
+    "choose": _check_choose,
     "cast": _check_cast,
     "bitcast": _check_cast,
     "lane_xor": _check_mask,
+    "dot4_i8": _check_dot4,
     "tile_fill": _check_tile_fill,
     "tile_load": _check_tile_load,
     "tile_multiply": _check_tile_multiply,
@@ -340,7 +449,9 @@ def _agreement(state: _State, value: Value) -> int:
         return LANE if state.target.simd > 1 else BLOCK
     if value.op in ("const", "param", "block", "grid"):
         return BLOCK
-    if value.op == "get" or (value.ref is not None and (value.ref.writable or value.ref.space == "local")):
+    if value.op == "get" and value.ref is not None:
+        return state.variables[value.ref]
+    if value.ref is not None and (value.ref.writable or value.ref.space == "local"):
         return LANE
     if value.op == "div" and value.args[0].op == "thread" and is_const(value.args[1]):
         whole_groups = int(value.args[1].attrs["value"]) % state.target.simd == 0

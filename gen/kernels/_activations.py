@@ -25,10 +25,17 @@ class Plain:
         """Row m, kept inside the matrix."""
         return self.b.at(self.ref, self.b.minimum(m, self.m - 1).cast("u64") * self.k.cast("u64"))
 
+    def prepare(self) -> None:
+        """Comes first in a kernel; every thread of the block takes part."""
+
+    def load(self, m: Val, line: Ref, first: Val, into: Ref, count: int) -> None:
+        """`count` numbers of row m, which is `line`, from column `first`, 0 past the end."""
+        load_ragged(self.b, line, first, self.k, self.ref.dtype, into, count)
+
     def read(self, walk: Steps, m: Val, chunk: Val, step: Val, at: int, into: Ref) -> None:
         """into[0:vector] = x[m, ...] from element `at` of a chunk's step, 0 past the end."""
         offset, line = step * walk.step + at, self.row(m)
-        load_ragged(self.b, line, chunk * walk.chunk + offset, self.k, self.ref.dtype, into, walk.vector)
+        self.load(m, line, chunk * walk.chunk + offset, into, walk.vector)
 
     def stage(self, staged: Staged, first: Val) -> None:
         """Fills the tile of group memory that begins at chunk `first`."""
@@ -38,7 +45,7 @@ class Plain:
         with b.loop(0, staged.m) as m:
             line = self.row(m)
             with b.loop(b.thread() * walk.vector, staged.row, stride) as at:
-                load_ragged(b, line, first * walk.chunk + at, self.k, self.ref.dtype, vector, walk.vector)
+                self.load(m, line, first * walk.chunk + at, vector, walk.vector)
                 for i in range(0, walk.vector, staged.quad):
                     place = staged.place(m, at // walk.chunk, at % walk.chunk + i)
                     values = [b.load(vector, i + j) for j in range(staged.quad)]
@@ -53,6 +60,9 @@ class Coded:
     x: Packed
     m: Val
     k: Val
+
+    def prepare(self) -> None:
+        """Nothing has to come first."""
 
     def read(self, walk: Steps, m: Val, chunk: Val, step: Val, at: int, into: Ref) -> None:
         words = self.b.local("x_words", "u32", walk.chunk_words)

@@ -80,8 +80,8 @@ def _collective(
     )  # fmt: skip
 
 
-def configurations(dtype: str, out: str, target: Target) -> Iterator[Configuration]:
-    """Scales of tensors and rows, applied to the sums."""
+def configurations(dtype: str, out: str, target: Target, promoted: bool = True) -> Iterator[Configuration]:
+    """Scales of tensors and rows, applied to the sums. promoted: which go to float32 registers on the way."""
 
     def outer(block: tuple[int, int, int]) -> str:
         return f"typename OuterScaled<{shape(block)}, {ELEMENTS[out]}>::Fusion"
@@ -89,8 +89,12 @@ def configurations(dtype: str, out: str, target: Target) -> Iterator[Configurati
     large: tuple[Formula, ...] = (["gt", "m", 64],)
     if target.has("wgmma"):
         tile, low = (128, 128, 128), (64, 128, 128)
-        yield "tma_large", _collective(90, dtype, out, tile, (1, 2, 1), _COOPERATIVE, outer(tile)), large
-        yield "tma_small", _collective(90, dtype, out, low, (1, 1, 1), _PINGPONG, outer(low)), ()
+        wide, narrow = (
+            (main if promoted else f"{main}FP8FastAccum", epilogue)
+            for main, epilogue in (_COOPERATIVE, _PINGPONG)
+        )
+        yield "tma_large", _collective(90, dtype, out, tile, (1, 2, 1), wide, outer(tile)), large
+        yield "tma_small", _collective(90, dtype, out, low, (1, 1, 1), narrow, outer(low)), ()
     elif target.has("tcgen05"):
         # A pair of multiprocessors makes a tile; each has half of its rows.
         pair, half = (256, 256, 128), (128, 256, 128)

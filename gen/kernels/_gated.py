@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..dsl import Builder
-from ..family import Family, Formula, Operand, Variant, Variants
+from ..family import FAST_MATH, Family, Formula, Operand, Variant, Variants
 from ..ir import DTYPES
 from ..maths import Function
 from ..target import Target
@@ -32,6 +32,7 @@ def _variant(
     items: Formula = ["mul", "m", ["div", "k", 2 * count]]
 
     def build(b: Builder) -> None:
+        b.fast = options.get("math") == "fast"
         x, y = b.buffer("x", dtype), b.buffer("y", dtype, "out")
         m, n = b.scalar("m"), b.scalar("k") // 2
         of_row = (n // count).cast("u64")
@@ -60,4 +61,5 @@ def family(variants: Variants, options: dict[str, tuple[str, ...]] | None = None
         variants,
         {"m": (0, 2**31 - 1), "k": (2, 2**31 - 1)},
         options=options or {},
+        knobs=FAST_MATH,
     )

@@ -17,6 +17,7 @@ from ..family import Formula, Variant
 from ..ir import Ref
 from ..packed import COLUMNS, Packed, Steps, steps
 from ..target import Target
+from ..tiles import Cost, Lattice, Point
 from ..vectors import threads_of
 from ._activations import Coded, Direct, Plain, Staged
 
@@ -33,6 +34,12 @@ WORDS = 8
 
 STAGE = 16 << 10
 """Wished bytes of activations (as f32) in group memory; a tile holds at least one chunk a lane."""
+
+ALONE = (48 << 10, 32)
+"""Of a lone thread (the CPU's) that stages: the same bytes, and rows of weights that a block walks."""
+
+SHARES = 4
+"""Blocks, at least, that rows of weights are shared out to where products are many."""
 
 
 @dataclass(frozen=True)
@@ -59,37 +66,90 @@ class Operands:
     k: Val
 
 
-def tiles(target: Target, walk: Steps) -> Iterable[Tile]:
-    """The variants of a kernel, fewest rows of activations first."""
+def tiles(target: Target, walk: Steps, most_rows: int, beside: int) -> Iterable[Tile]:
+    """The variants of a kernel, fewest rows of activations first. beside: see `Gemv`."""
     if target.simd == 1:
-        yield from (Tile(m, 1, 1, walk.vector) for m in (1, MOST_ROWS))
+        for m in sorted({1, most_rows}):
+            waves = max(1, ALONE[0] // (4 * m * walk.chunk)) if beside else 0
+            yield Tile(m, 1, 1, walk.vector, waves)
         return
     for m, most in TILES.items():
+        if m > most_rows:
+            return
         wave = 4 * m * walk.chunk * target.simd
-        waves = max(1, STAGE // wave) if wave <= target.shared_bytes else 0
+        waves = max(1, STAGE // wave) if wave + beside <= target.shared_bytes else 0
         rows = max(1, min(most, WORDS // walk.chunk_words))
         small = m <= 2 and rows * walk.chunk_words <= WORDS
         yield Tile(m, rows, GROUPS, 1, waves, (2 if small else 1) if waves else 0)
 
 
+def lattice(weights: Format, target: Target) -> Lattice:
+    """Every tile that a kernel of these weights could have; `tiles` takes one for each number of rows."""
+    walk = steps(weights)
+    if target.simd == 1:
+        return Lattice({"m": (1, MOST_ROWS)}, lambda point: Cost(1, 0, 0))
+    axes = {
+        "m": tuple(TILES),
+        "rows": (2, 1),
+        "groups": (GROUPS, GROUPS // 2),
+        "stage": (STAGE, 0),
+        "resident": (2, 1),
+    }
+    return Lattice(axes, lambda point: _cost(point, walk, target))
+
+
+def _cost(point: Point, walk: Steps, target: Target) -> Cost | str:
+    """Registers: sums, two chunks of codes, 8 activations, and 28 for places and scales."""
+    m, rows, threads = point["m"], point["rows"], target.simd * point["groups"]
+    words, wave = rows * walk.chunk_words, 4 * m * walk.chunk * target.simd
+    if rows > TILES[m]:
+        return f"{rows} rows of weights beside {m} of activations: {TILES[m]} keep the use of registers level"
+    if rows > 1 and words > WORDS:
+        return f"{words} words of codes a lane, {WORDS} keep them in registers"
+    if point["stage"] and wave > target.shared_bytes:
+        return (
+            f"a chunk for each lane takes {wave} bytes of shared memory, the target has {target.shared_bytes}"
+        )
+    if not point["stage"] and point["resident"] > 1:
+        return "blocks are resident for the activations that they have staged"
+    registers = rows * m + 2 * words + 8 + 28
+    if target.registers and registers * threads * point["resident"] > target.registers:
+        wanted = registers * threads * point["resident"]
+        return f"{wanted} registers of {point['resident']} blocks, the target has {target.registers}"
+    return Cost(threads, registers, max(1, point["stage"] // wave) * wave if point["stage"] else 0)
+
+
 @dataclass(frozen=True)
 class Gemv:
     """What a kernel is made of. weights: the format of w, be it that of plain numbers; operands(b, walk):
-    declares the arguments."""
+    declares the arguments. rows: of weights; times: products of a row of activations each, which are blocks
+    along y, in place of one of up to 8 rows; beside: bytes of group memory that activations need beside their
+    tile: they cost much to read again, so that a lone thread stages them, too."""
 
     weights: Format
     target: Target
     operands: Callable[[Builder, Steps], Operands]
+    rows: Formula = "n"
+    times: Formula = ""
+    beside: int = 0
 
     def variants(self, options: dict[str, str]) -> Iterable[Variant]:
         """Every variant, fewest rows of activations first."""
         simd, walk = self.target.simd, steps(self.weights)
-        for tile in tiles(self.target, walk):
-            blocks: Formula = ["ceildiv", "n", tile.rows * tile.groups]
-            grid = (["min", blocks, ["mul", "sms", tile.resident]] if tile.resident else blocks, 1, 1)
+        for tile in tiles(self.target, walk, 1 if self.times else MOST_ROWS, self.beside):
             threads = threads_of(simd, simd * tile.groups)
-            when = (["le", "m", tile.m], COLUMNS)
-            yield Variant(f"m{tile.m}", threads, grid, self._kernel(tile, walk), when, options)
+            when = (COLUMNS,) if self.times else (["le", "m", tile.m], COLUMNS)
+            yield Variant(f"m{tile.m}", threads, self._grid(tile), self._kernel(tile, walk), when, options)
+
+    def _grid(self, tile: Tile) -> tuple[Formula, Formula, Formula]:
+        alone = tile.waves and self.target.simd == 1
+        blocks: Formula = ["ceildiv", self.rows, ALONE[1] if alone else tile.rows * tile.groups]
+        if tile.resident:
+            most: Formula = ["mul", "sms", tile.resident]
+            if self.times:
+                most = ["max", ["div", most, ["max", self.times, 1]], SHARES]
+            blocks = ["min", blocks, most]
+        return blocks, self.times or 1, 1
 
     def _kernel(self, tile: Tile, walk: Steps) -> Callable[[Builder], None]:
         """The body of one variant."""
@@ -97,6 +157,7 @@ class Gemv:
         def build(b: Builder) -> None:
             o = self.operands(b, walk)
             b.function.min_blocks = tile.resident
+            o.x.prepare()
             lane, group = b.thread() % self.target.simd, b.thread() // self.target.simd
             sums = b.local("sums", "f32", tile.rows * tile.m * tile.lanes)
             Walk(b, o, tile, walk, lane, group, sums).run()

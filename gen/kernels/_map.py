@@ -24,8 +24,10 @@ def elementwise(
 ) -> Variant:
     """y[i] = compute(a[i], ...) for i < n; arithmetic in f32, one rounding, to the type `to` (the operands'
     where there is none; "u8" holds bools). Without `compute` the first operand's bits are moved as they are,
-    NaN payloads included. Source and result may be one array."""
-    count = 16 // DTYPES[dtype]
+    NaN payloads included. Source and result may be one array. The option load_width, w4 where it is not
+    given: words of an access."""
+    width = int(options.get("load_width", "w4")[1:])
+    count = 4 * width // DTYPES[dtype]
     threads = threads_of(target.simd, 256)
     per_block = threads * count if threads > 1 else 4096
 
@@ -39,8 +41,9 @@ def elementwise(
             first = start + offset.cast("u64")
             with b.when(first + count <= n) as whole:
                 if compute is None:
-                    vector = b.load_words(inputs[0], first, 4)
-                    b.store_words(y, first, [vector.word(i) for i in range(4)])
+                    vector = b.load_words(inputs[0], first, width)
+                    words = [vector.word(i) for i in range(width)] if width > 1 else [vector]
+                    b.store_words(y, first, words)
                 else:
                     columns = [load_vector(b, ref, first, dtype, count) for ref in inputs]
                     store_vector(b, y, first, to or dtype, [compute(b, list(row)) for row in zip(*columns)])

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from ..axes import Format
 from ..collective import Combine, Tuple, block_reduce, lane_reduce
 from ..dsl import Builder, Val, Var
 from ..family import Formula, Variant
 from ..ir import DTYPES, Ref
 from ..target import Target
+from ..tiles import Cost, Lattice, Point
 from ..vectors import load_scalar, load_vector, store_vector
 
 Map = Callable[[Val], Val]
@@ -72,6 +74,28 @@ def shares(dtype: str, target: Target) -> Iterator[Share]:
         return
     yield Share("long", 1, 1, count)
     yield Share("any", 1, 1, 1)
+
+
+def lattice(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Lattice:
+    """Every way in which `shares` and `passes_once` could share rows out."""
+    if target.simd == 1:
+        return Lattice({"lanes": (1,), "count": (16 // DTYPES[dtype], 1)}, lambda point: Cost(1, 0, 0))
+    axes = {
+        "lanes": (target.simd, 256, 512, 1024),
+        "count": (16 // DTYPES[dtype], 1),
+        "held": (HELD, 0),
+    }
+    return Lattice(axes, lambda point: _cost(point, target))
+
+
+def _cost(point: Point, target: Target) -> Cost | str:
+    """Registers: numbers that are held, those of an access, and 24 for places and sums. Shared memory: two
+    partial results of each SIMD group."""
+    if point["held"] and point["count"] == 1:
+        return f"{point['held']} accesses of one number: a row is held where it is read by vectors"
+    threads = GROUPS * target.simd if point["lanes"] == target.simd else point["lanes"]
+    shared = 8 * threads // target.simd if point["lanes"] == threads else 0
+    return Cost(threads, point["held"] + point["count"] + 24, shared)
 
 
 def passes_once(dtype: str, target: Target) -> Iterator[Share]:

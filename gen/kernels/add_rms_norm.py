@@ -12,7 +12,7 @@ from ..collective import add
 from ..dsl import Builder, Val
 from ..family import Family, Operand, Variant
 from ..target import Target
-from ._rows import LIMITS, Share, over_rows, rows, shares
+from ._rows import LIMITS, Share, lattice, over_rows, rows, shares
 from .rms_norm import EPS
 
 
@@ -49,4 +49,5 @@ FAMILY = Family(
     LIMITS,
     alias=("x",),
     scalars=(EPS,),
+    lattice=lattice,
 )

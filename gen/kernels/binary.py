@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..axes import Format
-from ..family import Family, Operand, Variant
+from ..family import LOAD_WIDTH, Family, Operand, Variant
 from ..target import Target
 from ._map import elementwise
 
@@ -26,4 +26,5 @@ FAMILY = Family(
     alias=True,
     flat=True,
     options={"op": ("add", "sub", "mul", "div", "min", "max")},
+    knobs=LOAD_WIDTH,
 )

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..axes import Format
-from ..emit import PLAIN
-from ..family import Family, Operand, Variant
+from ..family import PLAIN, Family, Operand, Variant, plain
 from ..target import Target
 from ._map import elementwise
 
@@ -18,7 +17,7 @@ def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, s
     to = options["out"]
     if dtype == to:
         return f"x has the type {to} already: copy takes it"
-    return None if dtype in PLAIN else f"cast takes {', '.join(PLAIN)}; got {dtype}"
+    return plain("cast", dtype)
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:

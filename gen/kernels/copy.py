@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..axes import Format
-from ..family import Family, Operand, Variant
+from ..family import LOAD_WIDTH, Family, Operand, Variant
 from ..target import Target
 from ._map import elementwise
 
@@ -15,5 +15,10 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
 
 
 FAMILY = Family(
-    (Operand("x", "array", ("n",)),), Operand("y", "array", ("n",)), variants, alias=True, flat=True
+    (Operand("x", "array", ("n",)),),
+    Operand("y", "array", ("n",)),
+    variants,
+    alias=True,
+    flat=True,
+    knobs=LOAD_WIDTH,
 )

@@ -9,7 +9,8 @@ from ..dsl import Builder
 from ..family import Family, Operand, Variant
 from ..packed import COLUMNS, Packed, require, steps
 from ..target import Target
-from ..vectors import store_ragged, threads_of
+from ..vectors import threads_of
+from ._dequant import write_chunk
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
@@ -26,17 +27,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         with b.when(item < n * w.chunks()):
             row, chunk = item // w.chunks(), item % w.chunks()
             line = b.at(y, row.cast("u64") * k.cast("u64"))
-            words = b.local("words", "u32", walk.chunk_words)
-            spare = b.local("values", "f32", walk.vector)
-            w.load_chunk(row, chunk, words, 0)
-            with b.loop(0, walk.chunk // walk.step, unroll=True) as step:
-                view = w.view(words, step * walk.step_words, walk.step_words)
-                for at in range(0, walk.step, walk.vector):
-                    first = chunk * walk.chunk + step * walk.step + at
-                    decoded = w.decode(view, at, walk.vector)
-                    scale, zero = w.scale(row, first, view, at), w.zero(row, first, view, at)
-                    values = [w.apply(v, scale, zero) for v in decoded]
-                    store_ragged(b, line, first, k, dtype, values, spare)
+            write_chunk(b, w, row, chunk, line, k)
 
     chunks = ["mul", "n", ["ceildiv", "k", walk.chunk]]
     yield Variant(

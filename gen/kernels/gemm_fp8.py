@@ -1,7 +1,7 @@
 """gemm_fp8: y[m, n] = scale_a * scale_b * (a[m, k] b[n, k]^T).
 
 a and b e4m3, y of the dtype that option `out` names. scale_a: f32[1], of the whole tensor, or f32[m], of each
-row; scale_b: f32[1] or f32[n]. Any pair of them."""
+row; scale_b: f32[1] or f32[n]. Any pair of them. Knobs: matmul_precision."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
     yield warp_level(dtype, out, warp_gemm.SMALL, "any", (), options, narrow=True)
 
 
+def takes(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
+    if "matmul_precision" in options and not target.has("wgmma"):
+        missing = f"which target {target.name} does not declare"
+        return f"matmul_precision is for sums in registers of warp groups, the feature 'wgmma', {missing}"
+    return accepts(fmt, dtype, target, options)
+
+
 def warp_level(
     dtype: str,
     out: str,
@@ -47,7 +54,8 @@ def warp_level(
 def collectives(dtype: str, out: str, target: Target, options: dict[str, str]) -> Iterator[Instance]:
     """The variants of CUTLASS 3.x."""
     when = (warp_gemm.aligned("k", dtype), aligned_output(out))
-    for suffix, config, more in configurations(dtype, out, target):
+    promoted = options.get("matmul_precision") != "hardware"
+    for suffix, config, more in configurations(dtype, out, target, promoted):
         made = cutlass.Instantiation(config, ("gemm_fp8.cuh",), "OuterHost")
         args = tuple(p.arg for p in parameters(out))
         yield cutlass.instance(suffix, made, args, (*when, *more), options, gate(target))
@@ -71,6 +79,7 @@ FAMILY = Family(
     options={"out": OUTPUTS},
     needs=frozenset({"mma_fp8", "cp_async"}),
     types=types,
-    accepts=accepts,
+    accepts=takes,
+    knobs={"matmul_precision": ("promoted", "hardware")},
     lattice=lambda fmt, dtype, target, options: warp_gemm.lattice(),
 )

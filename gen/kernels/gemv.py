@@ -10,7 +10,7 @@ from ..family import Family, Operand, Variant
 from ..packed import Array, Steps, plain
 from ..target import Target
 from ._activations import Plain
-from ._gemv import MOST_ROWS, Gemv, Operands
+from ._gemv import MOST_ROWS, Gemv, Operands, lattice
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
@@ -30,4 +30,5 @@ FAMILY = Family(
     Operand("y", "array", ("m", "n")),
     variants,
     limits={"m": (0, MOST_ROWS)},
+    lattice=lambda fmt, dtype, target, options: lattice(plain(dtype), target),
 )

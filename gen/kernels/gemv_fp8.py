@@ -13,7 +13,7 @@ from ..layout import Part, Plane, place
 from ..packed import Array, Steps
 from ..target import Target
 from ._activations import Coded
-from ._gemv import MOST_ROWS, Gemv, Operands
+from ._gemv import MOST_ROWS, Gemv, Operands, lattice
 
 RUN = 128
 
@@ -48,4 +48,5 @@ FAMILY = Family(
     Operand("y", "array", ("m", "n")),
     variants,
     limits={"m": (0, MOST_ROWS)},
+    lattice=lambda fmt, dtype, target, options: lattice(_scaled(RUN), target),
 )

@@ -12,7 +12,7 @@ from ..family import Family, Operand, Variant
 from ..packed import Packed, Steps, require
 from ..target import Target
 from ._activations import Coded
-from ._gemv import MOST_ROWS, Gemv, Operands
+from ._gemv import MOST_ROWS, Gemv, Operands, lattice
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
@@ -34,4 +34,5 @@ FAMILY = Family(
     Operand("y", "array", ("m", "n")),
     variants,
     limits={"m": (0, MOST_ROWS)},
+    lattice=lambda fmt, dtype, target, options: lattice(require(fmt, "gemv_scaled"), target),
 )

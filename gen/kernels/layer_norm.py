@@ -13,7 +13,7 @@ from ..collective import add
 from ..dsl import Builder
 from ..family import Family, Operand, Scalar, Variant
 from ..target import Target
-from ._rows import LIMITS, Share, over_rows, rows, shares
+from ._rows import LIMITS, Share, lattice, over_rows, rows, shares
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
@@ -40,4 +40,5 @@ FAMILY = Family(
     LIMITS,
     alias=("x",),
     scalars=(Scalar("eps", "f32", 1e-5),),
+    lattice=lattice,
 )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..axes import Format
-from ..family import Family, Operand, Variant
+from ..family import FAST_MATH, Family, Operand, Variant
 from ..target import Target
-from ._rows import LIMITS
+from ._rows import LIMITS, lattice
 from .softmax import along_rows
 
 
@@ -20,5 +20,11 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
 
 
 FAMILY = Family(
-    (Operand("x", "array", ("m", "n")),), Operand("y", "array", ("m", "n")), variants, LIMITS, alias=True
+    (Operand("x", "array", ("m", "n")),),
+    Operand("y", "array", ("m", "n")),
+    variants,
+    LIMITS,
+    alias=True,
+    knobs=FAST_MATH,
+    lattice=lattice,
 )

@@ -10,7 +10,7 @@ from ..family import Family, Operand, Variant
 from ..packed import Packed, Steps, require
 from ..target import Target
 from ._activations import Plain
-from ._gemv import MOST_ROWS, Gemv, Operands
+from ._gemv import MOST_ROWS, Gemv, Operands, lattice
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
@@ -32,4 +32,5 @@ FAMILY = Family(
     Operand("y", "array", ("m", "n")),
     variants,
     limits={"m": (0, MOST_ROWS)},
+    lattice=lambda fmt, dtype, target, options: lattice(require(fmt, "qgemv"), target),
 )

@@ -3,21 +3,22 @@
 sum, mean, prod, max and min have the type of x; argmax and argmin are int32, any and all bools. NaN: of a row
 that has one, sum, mean, prod, max and min are NaN, argmax and argmin its place (the first), and it counts as
 true. Of equal numbers argmax and argmin take the first. Sums have one fixed order: the same bits each time.
+Knobs: accumulation, of sum and mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from .. import collective
 from ..axes import Format
 from ..collective import Combine, Tuple
 from ..dsl import Builder, Val
-from ..family import Family, Operand, Variant
+from ..family import Family, Operand, Variant, plain
 from ..target import Target
-from ._rows import LIMITS, Share, over_rows, passes_once, rows
+from ._rows import LIMITS, Share, lattice, over_rows, passes_once, rows
 
 
 def _number(b: Builder, x: Val, column: Val) -> Tuple:
@@ -26,6 +27,10 @@ def _number(b: Builder, x: Val, column: Val) -> Tuple:
 
 def _place(b: Builder, x: Val, column: Val) -> Tuple:
     return x, column
+
+
+def _exact_number(b: Builder, x: Val, column: Val) -> Tuple:
+    return x, b.const(0.0, "f32")
 
 
 def _negative_place(b: Builder, x: Val, column: Val) -> Tuple:
@@ -39,16 +44,21 @@ def _truth(b: Builder, x: Val, column: Val) -> Tuple:
 @dataclass(frozen=True)
 class Reduction:
     """value(b, x, column): what is combined, from `identity`, and of which the last is stored. out: the type
-    of y in memory, "" is x's."""
+    of y in memory, "" is x's. compensated: a sum, and what its roundings lost."""
 
     value: Callable[[Builder, Val, Val], Tuple]
     combine: Combine
     identity: tuple[float | int, ...]
     out: str = ""
     mean: bool = False
+    compensated: bool = False
 
     def result(self, b: Builder, found: Tuple, n: Val, dtype: str) -> Val:
-        total = found[-1] / n.cast("f32") if self.mean else found[-1]
+        total = found[-1]
+        if self.compensated:  # what an infinite sum lost is NaN
+            plain = found[0]
+            total = b.select(b.op("abs", plain) < inf, plain + total, plain)
+        total = total / n.cast("f32") if self.mean else total
         return total.cast(self.out or dtype)
 
 
@@ -67,13 +77,21 @@ OPS: dict[str, Reduction] = {
 }
 
 
+COMPENSATED = {
+    op: replace(
+        OPS[op], value=_exact_number, combine=collective.add_twice, identity=(0.0, 0.0), compensated=True
+    )
+    for op in ("sum", "mean")
+}
+
+
 def types(dtype: str, options: dict[str, str]) -> dict[str, str]:
     out = OPS[options["op"]].out
     return {"y": "bool" if out == "u8" else out} if out else {}
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
-    op = OPS[options["op"]]
+    op = (COMPENSATED if options.get("accumulation") == "compensated" else OPS)[options["op"]]
 
     def build(b: Builder, share: Share) -> None:
         x, y = b.buffer("x", dtype), b.buffer("y", op.out or dtype, "out")
@@ -87,6 +105,12 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
     return over_rows(passes_once(dtype, target), options, build)
 
 
+def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
+    if "accumulation" in options and options["op"] not in COMPENSATED:
+        return f"{options['op']} adds nothing up: accumulation is for {', '.join(COMPENSATED)}"
+    return plain("reduce", dtype)
+
+
 FAMILY = Family(
     (Operand("x", "array", ("m", "n")),),
     Operand("y", "array", ("m",)),
@@ -94,4 +118,7 @@ FAMILY = Family(
     LIMITS,
     options={"op": tuple(OPS)},
     types=types,
+    accepts=accepts,
+    knobs={"accumulation": ("plain", "compensated")},
+    lattice=lattice,
 )

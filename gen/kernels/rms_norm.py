@@ -13,7 +13,7 @@ from ..collective import add
 from ..dsl import Builder
 from ..family import Family, Operand, Scalar, Variant
 from ..target import Target
-from ._rows import LIMITS, Share, over_rows, rows, shares
+from ._rows import LIMITS, Share, lattice, over_rows, rows, shares
 
 EPS = Scalar("eps", "f32", 1e-6)
 
@@ -39,4 +39,5 @@ FAMILY = Family(
     LIMITS,
     alias=("x",),
     scalars=(EPS,),
+    lattice=lattice,
 )

@@ -1,4 +1,5 @@
-"""softmax: y[m, n] = e^(x - max) / sum of them, along rows; in f32, one rounding to the output type.
+"""softmax: y[m, n] = e^(x - max) / sum of them, along rows; in f32, one rounding to the output type. Knobs:
+math.
 
 A row with NaN or +inf in it, or with nothing but -inf, is NaN, as torch has it. y may be x.
 """
@@ -10,15 +11,17 @@ from collections.abc import Iterable
 from ..axes import Format
 from ..collective import add
 from ..dsl import Builder
-from ..family import Family, Operand, Variant
+from ..family import FAST_MATH, Family, Operand, Variant
+from ..maths import power
 from ..target import Target
-from ._rows import LIMITS, Share, larger, over_rows, rows, shares
+from ._rows import LIMITS, Share, larger, lattice, over_rows, rows, shares
 
 
 def along_rows(dtype: str, target: Target, options: dict[str, str], log: bool) -> Iterable[Variant]:
     """The variants of softmax, or of its logarithm."""
 
     def build(b: Builder, share: Share) -> None:
+        b.fast = options.get("math") == "fast"
         x, y = (b.buffer(name, dtype, role, alone=False) for name, role in (("x", "in"), ("y", "out")))
         m, n = b.scalar("m"), b.scalar("n")
         with rows(b, share, m, n) as row:
@@ -26,10 +29,10 @@ def along_rows(dtype: str, target: Target, options: dict[str, str], log: bool) -
             largest = numbers.reduce(lambda v: v, larger, float("-inf"))
             if log:
                 below = numbers.map(lambda v: v - largest)
-                shift = b.op("log", below.reduce(lambda v: b.op("exp", v), add, 0.0))
+                shift = b.op("log", below.reduce(lambda v: power(b, v), add, 0.0))
                 row.write(line, below, lambda v: v - shift)
             else:
-                powers = numbers.map(lambda v: b.op("exp", v - largest))
+                powers = numbers.map(lambda v: power(b, v - largest))
                 scale = b.const(1.0, "f32") / powers.reduce(lambda v: v, add, 0.0)
                 row.write(line, powers, lambda v: v * scale)
 
@@ -41,5 +44,11 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
 
 
 FAMILY = Family(
-    (Operand("x", "array", ("m", "n")),), Operand("y", "array", ("m", "n")), variants, LIMITS, alias=True
+    (Operand("x", "array", ("m", "n")),),
+    Operand("y", "array", ("m", "n")),
+    variants,
+    LIMITS,
+    alias=True,
+    knobs=FAST_MATH,
+    lattice=lattice,
 )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from .. import maths
 from ..axes import Format
 from ..dsl import Builder, Val
-from ..family import Family, Operand, Variant
+from ..family import FAST_MATH, Family, Operand, Variant, plain
 from ..ir import MATH
 from ..target import Target
 from ._map import elementwise
@@ -23,6 +23,7 @@ def _native(name: str) -> maths.Function:
 
 OPS: dict[str, Callable[[Builder, Val], Val]] = {
     **{name: _native(name) for name in (*MATH, "neg")},
+    "exp": Builder.exp,
     "expm1": maths.expm1,
     "log1p": maths.log1p,
     "tan": maths.tan,
@@ -38,6 +39,8 @@ OPS: dict[str, Callable[[Builder, Val], Val]] = {
     "softplus": maths.softplus,
     "logical_not": lambda b, x: x.eq(0.0),
 }
+FAST = ("exp", "sigmoid", "silu", "gelu", "gelu_tanh")
+"""Ops that differ where math is fast."""
 
 
 def types(dtype: str, options: dict[str, str]) -> dict[str, str]:
@@ -45,8 +48,19 @@ def types(dtype: str, options: dict[str, str]) -> dict[str, str]:
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
-    compute, to = OPS[options["op"]], "u8" if types(dtype, options) else ""
-    yield elementwise(("x",), dtype, target, lambda b, v: compute(b, v[0]), options, to)
+    function, to = OPS[options["op"]], "u8" if types(dtype, options) else ""
+
+    def compute(b: Builder, values: list[Val]) -> Val:
+        b.fast = options.get("math") == "fast"
+        return function(b, values[0])
+
+    yield elementwise(("x",), dtype, target, compute, options, to)
+
+
+def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
+    if options.get("math") == "fast" and options["op"] not in FAST:
+        return f"{options['op']} has no exponential: math=fast is for {', '.join(FAST)}"
+    return plain("unary", dtype)
 
 
 FAMILY = Family(
@@ -57,4 +71,6 @@ FAMILY = Family(
     flat=True,
     options={"op": tuple(OPS)},
     types=types,
+    accepts=accepts,
+    knobs=FAST_MATH,
 )

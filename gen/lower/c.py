@@ -72,7 +72,7 @@ def literal_of(types: dict[str, str], from_bits: str) -> Callable[[str, float], 
         if dtype == "u32":
             return f"0x{int(number):x}u" if number > 0xFFFF else f"{int(number)}u"
         if dtype == "u64":
-            return f"{types['u64']}({int(number)}u)" if number < 2**32 else f"{int(number)}ull"
+            return f"{types['u64']}({int(number)}{'u' if number < 2**32 else 'ull'})"
         return f"{types[dtype]}({int(number)})"
 
     return literal
@@ -105,6 +105,20 @@ COMMON: dict[str, Spell] = {
     "get": lambda value, args: value.ref.name if value.ref else "",
     "word": lane,
 }
+
+
+def dot4_i8(head: str, signed: str, word: str) -> str:
+    """The helper of that name where there is no instruction: `head` stands before it. Sums wrap."""
+    products = "".join(
+        f"    sum += {word}(({signed}(a << {shift}) >> 24) * ({signed}(b << {shift}) >> 24));\n"
+        for shift in (24, 16, 8, 0)
+    )
+    return f"""{head} {signed} dot4_i8({word} a, {word} b, {signed} total)
+{{
+    {word} sum = {word}(total);
+{products}    return {signed}(sum);
+}}
+"""
 
 
 def declare(types: dict[str, str], fragment: Callable[[Ref], tuple[str, str]]) -> Spell:
@@ -141,6 +155,7 @@ def statements(
         "set": lambda value, args: f"{value.ref.name if value.ref else ''} = {args[0]};",
         "store": lambda value, args: f"{indexed(value.ref, args[0]) if value.ref else ''} = {args[1]};",
         "offset": lambda value, args: _offset(value, args, pointer),
+        "choose": lambda value, args: _choose(value, args, pointer),
     }
 
 
@@ -149,6 +164,13 @@ def _offset(value: Value, args: list[str], pointer: Callable[[Ref], str]) -> str
     if ref is None or ref.base is None:
         raise KeyError("offset moves no buffer")
     return f"{pointer(ref)} {ref.name} = {ref.base.name} + {args[0]};"
+
+
+def _choose(value: Value, args: list[str], pointer: Callable[[Ref], str]) -> str:
+    if value.ref is None:
+        raise KeyError("choose names no buffer")
+    then, orelse = (each.name for each in value.reads)
+    return f"{pointer(value.ref)} {value.ref.name} = {args[0]} ? {then} : {orelse};"
 
 
 def tables(functions: Sequence[Function], kind: str, literal: Callable[[str, float], str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..ir import Function, Param, Ref, Value, walk
 from . import c
-from .walker import Dialect, body, used_helpers
+from .walker import Dialect, Refused, body, used_helpers
 
 TYPES = {
     "bool": "bool", "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
@@ -108,6 +108,7 @@ HELPERS = {
 #endif
 }
 """,
+    "dot4_i8": c.dot4_i8("static inline", "int32_t", "uint32_t"),
     "nan_min": """static inline float nan_min(float a, float b)
 {
     return a != a ? a : (b != b ? b : (b < a ? b : a));
@@ -253,6 +254,14 @@ def _tile_store(value: Value, args: list[str]) -> str:
     return f"tile_store<{_part(value.reads[0])[1]}>({memory.name} + {at}, {stride}, {tile});"
 
 
+def _atomic_add(value: Value, args: list[str]) -> str:
+    if value.ref is not None and value.ref.dtype == "f32":
+        raise Refused("operation atomic_add of f32 has no lowering to C++")
+    return (
+        f"__atomic_fetch_add(&{value.ref.name if value.ref else ''}[{args[0]}], {args[1]}, __ATOMIC_RELAXED);"
+    )
+
+
 _AXES = "xyz"
 
 DIALECT = Dialect(
@@ -269,10 +278,13 @@ DIALECT = Dialect(
         "mad": c.call("multiply_add"),
         **c.functions({"abs": "std::fabs", "round": "std::nearbyint"}, "std::"),
         "rsqrt": lambda v, a: f"(1.0f / std::sqrt({c.bare(a[0])}))",
+        "fast_exp": c.call("std::exp"),
+        "fast_div": lambda v, a: f"({a[0]} / {a[1]})",
         "cast": c.by_types(CASTS, "C++ cast"),
         "bitcast": c.by_types(BITCASTS, "C++ bitcast"),
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
         "and_xor": lambda v, a: f"(({a[0]} & {a[1]}) ^ {a[2]})",
+        "dot4_i8": c.call("dot4_i8"),
         "load_words": _load_words,
     },
     statements={
@@ -283,9 +295,7 @@ DIALECT = Dialect(
         "tile_store": _tile_store,
         "store_words": _store_words,
         "barrier": lambda v, a: "// one thread a block: nothing to wait for",
-        "atomic_add": lambda v, a: (
-            f"__atomic_fetch_add(&{v.ref.name if v.ref else ''}[{a[0]}], {a[1]}, __ATOMIC_RELAXED);"
-        ),
+        "atomic_add": _atomic_add,
     },
     literal=c.literal_of(TYPES, "bits_to_float({0})"),
     pointer=_pointer,

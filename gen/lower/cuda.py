@@ -34,6 +34,15 @@ def _ptx(function: str) -> str:
     return f"#ifdef __CUDA_ARCH__\n{function}#endif\n"
 
 
+_DOT4 = f"""#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 610
+__device__ __forceinline__ int32_t dot4_i8(uint32_t a, uint32_t b, int32_t total)
+{{
+    return __dp4a(int32_t(a), int32_t(b), total);
+}}
+#else
+{c.dot4_i8("__device__ __forceinline__", "int32_t", "uint32_t")}#endif
+"""
+
 HELPERS = {
     "and_xor": """__device__ __forceinline__ uint32_t and_xor(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -46,6 +55,7 @@ HELPERS = {
 #endif
 }
 """,
+    "dot4_i8": _DOT4,
     "half_low": """__device__ __forceinline__ float half_low(uint32_t word)
 {
     return __half2float(__ushort_as_half(uint16_t(word)));
@@ -213,10 +223,13 @@ DIALECT = Dialect(
         "fma": c.call("fmaf"),
         "mad": c.call("fmaf"),
         **c.functions({"abs": "fabsf", "round": "rintf"}, suffix="f"),
+        "fast_exp": c.call("__expf"),
+        "fast_div": c.call("__fdividef"),
         "cast": c.by_types(CASTS, "CUDA cast"),
         "bitcast": c.by_types(BITCASTS, "CUDA bitcast"),
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
         "and_xor": c.call("and_xor"),
+        "dot4_i8": c.call("dot4_i8"),
         "load_words": _load_words,
         "lane_xor": lambda v, a: f"__shfl_xor_sync(0xffffffffu, {a[0]}, {v.attrs['mask']})",
     },

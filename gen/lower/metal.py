@@ -28,6 +28,7 @@ HELPERS = {
     return float(as_type<half>(ushort(word >> 16)));
 }
 """,
+    "dot4_i8": c.dot4_i8("inline", "int", "uint"),
     "nan_min": """inline float nan_min(float a, float b)
 {
     return a != a ? a : (b != b ? b : min(a, b));
@@ -99,10 +100,13 @@ DIALECT = Dialect(
         "fma": c.call("fma"),
         "mad": c.call("fma"),
         **c.functions(_EXACT, "precise::"),
+        "fast_exp": c.call("fast::exp"),
+        "fast_div": c.call("fast::divide"),
         "cast": c.by_types(CASTS, "Metal cast"),
         "bitcast": c.by_types(BITCASTS, "Metal bitcast"),
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
         "and_xor": lambda v, a: f"(({a[0]} & {a[1]}) ^ {a[2]})",
+        "dot4_i8": c.call("dot4_i8"),
         "load_words": _load_words,
         "lane_xor": lambda v, a: f"simd_shuffle_xor({a[0]}, ushort({v.attrs['mask']}))",
     },

@@ -88,8 +88,21 @@ def lowers(op: str, dialect: Dialect) -> bool:
 def refused(function: Function, dialect: Dialect) -> str | None:
     """Why the language cannot express the function, or None."""
     for statement in walk(function.body):
-        if isinstance(statement, Value) and not lowers(statement.op, dialect):
-            return f"operation {statement.op} has no lowering to {dialect.name}"
+        if isinstance(statement, Value) and (reason := unspelled(statement, dialect)):
+            return reason
+    return None
+
+
+def unspelled(value: Value, dialect: Dialect) -> str | None:
+    """Why the language cannot express an operation on its types, or None."""
+    if not lowers(value.op, dialect):
+        return f"operation {value.op} has no lowering to {dialect.name}"
+    spell = dialect.spell.get(value.op) or dialect.statements.get(value.op)
+    try:
+        if spell:
+            spell(value, ["x"] * len(value.args))
+    except Refused as error:
+        return str(error)
     return None
 
 

@@ -20,6 +20,7 @@ from .formats import quantize as _quantize
 if TYPE_CHECKING:
     from . import jit, profiling
     from .arrays import DeviceArray, to_device
+    from .caches import check_block_table, check_lengths
     from .formats.bank import stack
     from .formats.packed import PackedTensor, prepack, unpack
     from .formats.tiles import TiledTensor, tile, untile
@@ -38,8 +39,10 @@ __all__ = [
     "Plan",
     "QuantizedTensor",
     "TiledTensor",
+    "check_block_table",
     "check_groups",
     "check_indices",
+    "check_lengths",
     "errors",
     "jit",
     "load",
@@ -67,6 +70,8 @@ _LAZY = {
     "TiledTensor": "formats.tiles",
     "tile": "formats.tiles",
     "untile": "formats.tiles",
+    "check_block_table": "caches",
+    "check_lengths": "caches",
     "check_groups": "groups",
     "check_indices": "groups",
 }

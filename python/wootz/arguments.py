@@ -11,7 +11,15 @@ from . import _core, arrays
 from .errors import ArgumentError, FormatError
 from .formats import Descriptor, QuantizedTensor
 from .layouts import check_element, check_layout, field_shapes, made_fields, make
-from .memory import check_memory, check_overlap, check_workspace, common_device
+from .memory import (
+    Seen,
+    Strided,
+    check_memory,
+    check_overlap,
+    check_strided,
+    check_workspace,
+    common_device,
+)
 from .program import Space
 from .select import Device
 from .signature import Binding, Operand, Signature
@@ -42,13 +50,13 @@ class Request:
         return f"{name}/{self.format.name if self.format else '-'}/{self.dtype}"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Call:
     """The arrays of one call by name: views to launch with, objects to ask for streams and allocate like."""
 
     binding: Binding
     stream: int | None  # as given by the caller
-    views: dict[str, View] = field(default_factory=dict)
+    views: dict[str, Seen] = field(default_factory=dict)
     objects: dict[str, Any] = field(default_factory=dict)
     formats: dict[str, Descriptor] = field(default_factory=dict)  # of its tensors
     device: tuple[str, int | None] = ("cpu", 0)  # once the operands are read
@@ -64,7 +72,7 @@ class Call:
         return view
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Wanted:
     """An array as the calls of one problem give it."""
 
@@ -76,7 +84,7 @@ class Wanted:
         return prod(self.shape) * arrays.ITEM_BYTES[self.dtype]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """What is known of a call before it is made.
 
@@ -121,19 +129,32 @@ class Reader:
                     f"{spec.name} is a quantised tensor; {self.signature} takes an array there"
                 )
             view = call.look(operand, spec.name)
+            if spec.strided:
+                self._walk(call, spec, view)
+                continue
             check_memory(spec.name, view, self.dtypes[spec.name])
             call.binding.bind(spec, view.shape)
-            if spec.updated and view.readonly:
-                raise ArgumentError(f"{spec.name} is read-only; the kernel writes to it")
+            if spec.updated:
+                _check_writable(spec.name, view, operand, "the kernel writes to it")
         for spec in self.signature.operands:
             if spec.updated:
                 self._check_apart(call, spec.name)
 
+    def _walk(self, call: Call, spec: Operand, view: View) -> None:
+        """An operand that need not be dense."""
+        dtype = self.dtypes[spec.name]
+        check_strided(spec.name, view, dtype, arrays.ITEM_BYTES[dtype])
+        placed = call.views[spec.name] = Strided.of(view, arrays.ITEM_BYTES[dtype])
+        call.binding.bind(spec, view.shape)
+        call.binding.strided[spec.name] = view.strides, placed.start
+
     def _check_apart(self, call: Call, updated: str) -> None:
-        """An operand that is written to lies in no other's memory."""
-        for other, view in call.views.items():
-            if other != updated and updated in call.views:
-                check_overlap(other, view, updated, call.views[updated], False)
+        """An operand that is written to lies in no other's memory, and so do its fields."""
+        own = [name for name in call.views if name.partition(".")[0] == updated]
+        for name in own:
+            for other, view in call.views.items():
+                if other not in own:
+                    check_overlap(other, view, name, call.views[name], False)
 
     def _read_tensor(self, call: Call, spec: Operand, tensor: Any) -> None:
         wanted = self._request.format
@@ -151,7 +172,10 @@ class Reader:
         call.binding.bind(spec, shape)
         fields = tensor.fields
         for name, part, dtype, extents in self._parts(spec, wanted, shape):
-            check_memory(name, call.look(fields[part], name), dtype, extents)
+            view = call.look(fields[part], name)
+            check_memory(name, view, dtype, extents)
+            if spec.updated:
+                _check_writable(name, view, fields[part], "the kernel writes to it")
 
     def own_format(self, spec: Operand) -> str:
         """The elements that a tensor has to have when its format is not the cell's; else nothing."""
@@ -171,9 +195,18 @@ class Reader:
 
     def read_output(self, call: Call, out: Any) -> Any:
         spec, shape = self.signature.output, call.binding.output_shape()
+        if self.signature.in_place:
+            return self._updated(call.objects[spec.name], out)
         if spec.kind == "array":
             return self._place(call, spec.name, "out", out, self.dtypes[spec.name], shape)
         return self._read_tensor_output(call, spec, shape, out)
+
+    def _updated(self, operand: Any, out: Any) -> Any:
+        """The operand that a kernel in place writes to, and nothing else."""
+        if out is not None and out is not operand:
+            name = self.signature.output.name
+            raise ArgumentError(f"out is not {name}; {self.signature} writes to {name}: leave out= away")
+        return operand
 
     def _place(
         self, call: Call, name: str, keyword: str, out: Any, dtype: str, shape: tuple[int, ...]
@@ -186,13 +219,7 @@ class Reader:
             given = name
         inputs = list(call.views.items())
         view = call.look(out, name, given)
-        if view.readonly:
-            raise ArgumentError(f"{given} is read-only; the result is written there")
-        if arrays.family(out).immutable:
-            raise ArgumentError(
-                f"{given} is an array of {arrays.family(out).name}, whose arrays never change: "
-                "pass memory of another library, as numpy.empty"
-            )
+        _check_writable(given, view, out, "the result is written there")
         check_memory(given, view, dtype, shape)
         common_device({inputs[0][0]: inputs[0][1], given: view})
         for other, operand in inputs:
@@ -288,7 +315,9 @@ class Reader:
         binding.check_limits()
         binding.check_derived()
         formats = {
-            each.name: sizes.get(each.name) or self._request.format for each in given if each.quantised
+            each.name: (each.name in own and sizes.get(each.name)) or self._request.format
+            for each in given
+            if each.quantised
         }
         names = self.array_names()
         self._check_handed_on(
@@ -328,7 +357,17 @@ class Reader:
             else:
                 parts = _named_fields(each, self._request.format, (1,) * len(each.shape))
                 names += [name for name, _, _, _ in parts]
-        return names
+        return list(dict.fromkeys(names))
+
+
+def _check_writable(name: str, view: View, array: Any, why: str) -> None:
+    if view.readonly:
+        raise ArgumentError(f"{name} is read-only; {why}")
+    if arrays.family(array).immutable:
+        raise ArgumentError(
+            f"{name} is an array of {arrays.family(array).name}, whose arrays never change: "
+            "pass memory of another library, as numpy.empty"
+        )
 
 
 def _named_fields(spec: Operand, format: Descriptor, shape: tuple[int, ...]) -> list[Any]:

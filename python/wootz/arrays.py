@@ -139,7 +139,7 @@ def view(array: Any, name: str, stream: int = NO_SYNC) -> View:
 # ---- libraries
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Family:
     """One array library: how to make an array, and its current stream on a device (None: it has no such
     thing). immutable: its arrays never change, even where their memory could be written.

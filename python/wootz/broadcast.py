@@ -6,48 +6,76 @@ from collections.abc import Mapping
 
 from .errors import ArgumentError
 
-__all__ = ["AXES", "broadcast", "names"]
+__all__ = ["AXES", "Steps", "broadcast", "names"]
 
 Shape = tuple[int, ...]
+Steps = tuple[Shape, int]
+"""Of an operand whose elements lie apart: its strides in elements, and where its first is (see `Strided`)."""
 AXES = 4
 """Axes that a kernel walks, after those have been joined that all operands cross alike."""
+_WORD = 2**64
 
 
-def names(operands: tuple[str, ...]) -> frozenset[str]:
+def names(operands: tuple[str, ...], strided: tuple[str, ...] = ()) -> frozenset[str]:
     """What launches may ask for: n elements, the extents d1, d2, d3 of the inner axes, each operand's
-    strides."""
-    strides = {f"{name}_stride{axis}" for name in operands for axis in range(AXES)}
-    return frozenset({"n", "d1", "d2", "d3"} | strides)
+    strides, and of strided ones where they start."""
+    strides = {stride for name in operands for stride in _strides(name)}
+    return frozenset({"n", "d1", "d2", "d3"} | strides | {f"{name}_start" for name in strided})
 
 
-def broadcast(shapes: Mapping[str, Shape]) -> tuple[Shape, dict[str, int]]:
-    """(the shape of the result, the values of `names`). Shapes by operand, aligned at the last axis.
+def broadcast(
+    shapes: Mapping[str, Shape], strided: Mapping[str, Steps] | None = None
+) -> tuple[Shape, dict[str, int]]:
+    """(the shape of the result, the values of `names`). Shapes by operand, aligned at the last axis; operands
+    that are not `strided` are dense. A stride that leads back is given modulo 2^64.
 
     Raises ArgumentError for two extents of one axis that differ and are not 1, and for operands that repeat
     along more axes than a kernel walks.
     """
+    strided = strided or {}
     rank = max((len(shape) for shape in shapes.values()), default=0)
     wide = {name: (1,) * (rank - len(shape)) + shape for name, shape in shapes.items()}
     result = tuple([_extent(axis, wide, shapes) for axis in range(rank)])
-    axes = _joined([_axis(i, result[i], wide) for i in range(rank) if result[i] != 1])
+    steps = {name: strided[name][0] if name in strided else _dense(shape) for name, shape in wide.items()}
+    axes = _joined([_axis(i, result[i], wide, steps) for i in range(rank) if result[i] != 1])
     if len(axes) > AXES:
         raise ArgumentError(
             f"broadcasting {_spelt(shapes)} crosses {len(axes)} axes that do not join; kernels walk "
-            f"{AXES} at most: expand an operand to the whole shape"
+            f"{AXES} at most: {'copy it in parts' if strided else 'expand an operand to the whole shape'}"
         )
     axes = [(1, dict.fromkeys(shapes, 0))] * (AXES - len(axes)) + axes
     values = {"n": _product(result), **{f"d{i}": extent for i, (extent, _) in enumerate(axes) if i}}
-    strides = dict.fromkeys(shapes, 1)
-    for axis in reversed(range(AXES)):
-        extent, own = axes[axis]
-        for name in shapes:
-            values[f"{name}_stride{axis}"] = strides[name] if own[name] else 0
-            strides[name] *= extent if own[name] else 1
+    for axis, (_, own) in enumerate(axes):
+        values.update({f"{name}_stride{axis}": step for name, step in own.items()})
+    for name, (_, start) in strided.items():
+        values[f"{name}_start"] = start
+        values.update({key: values[key] % _WORD for key in _strides(name)})
     return result, values
 
 
+def _strides(name: str) -> list[str]:
+    return [f"{name}_stride{axis}" for axis in range(AXES)]
+
+
 Axis = tuple[int, dict[str, int]]
-"""An extent of the result, and for each operand whether it has that extent (1) or repeats (0)."""
+"""An extent of the result, and by operand the step to its next element: 0 where it repeats."""
+
+
+def _axis(axis: int, extent: int, wide: Mapping[str, Shape], steps: Mapping[str, Shape]) -> Axis:
+    return extent, {
+        name: steps[name][axis - len(wide[name])] if shape[axis] == extent else 0
+        for name, shape in wide.items()
+    }
+
+
+def _dense(shape: Shape) -> Shape:
+    """Strides of a row-major array."""
+    steps: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        steps.insert(0, step)
+        step *= extent
+    return tuple(steps)
 
 
 def _extent(axis: int, wide: Mapping[str, Shape], shapes: Mapping[str, Shape]) -> int:
@@ -60,15 +88,11 @@ def _extent(axis: int, wide: Mapping[str, Shape], shapes: Mapping[str, Shape]) -
     return found[0] if found else 1
 
 
-def _axis(axis: int, extent: int, wide: Mapping[str, Shape]) -> Axis:
-    return extent, {name: int(shape[axis] == extent) for name, shape in wide.items()}
-
-
 def _joined(axes: list[Axis]) -> list[Axis]:
-    """Neighbours that every operand has, or repeats along, alike are one axis."""
+    """Neighbours that every operand crosses in steps of the inner one are one axis."""
     joined: list[Axis] = []
     for extent, own in axes:
-        if joined and joined[-1][1] == own:
+        if joined and all(joined[-1][1][name] == extent * own[name] for name in own):
             joined[-1] = joined[-1][0] * extent, own
         else:
             joined.append((extent, own))

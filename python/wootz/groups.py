@@ -25,8 +25,8 @@ def check_groups(counts: Any, offsets: Any, rows: int, align: int = 1) -> None:
     counts, offsets: arrays of one int32 a group, on any device; they are copied, which waits for the device.
     align: 128 for groups whose scales lie in tiles (scaled_grouped_gemm), 1 for others.
     """
-    rows, align = _whole("rows", rows, 0), _whole("align", align, 1)
-    number, start = _host("counts", counts), _host("offsets", offsets)
+    rows, align = whole("rows", rows, 0), whole("align", align, 1)
+    number, start = host("counts", counts), host("offsets", offsets)
     if number.shape != start.shape:
         raise ArgumentError(
             f"offsets: wanted one for each of the {number.size} counts; got {start.size}; "
@@ -57,29 +57,32 @@ def check_groups(counts: Any, offsets: Any, rows: int, align: int = 1) -> None:
             )
 
 
-def check_indices(indices: Any, experts: int) -> None:
-    """Raises ArgumentError for an index that a bank of `experts` matrices does not have; DtypeError for an
-    array that is not int32. Copies the indices, which waits for the device."""
-    experts = _whole("experts", experts, 1)
-    values = _host("indices", indices)
-    if (bad := np.flatnonzero((values < 0) | (values >= experts))).size:
+def check_indices(indices: Any, count: int, what: str = "matrices of the bank") -> None:
+    """Raises ArgumentError for an index that is none of `count` things, the matrices of a bank or the rows of
+    an array (`what` names them in the message); DtypeError for an array that is not int32. Copies the
+    indices, which waits for the device."""
+    count = whole("count", count, 1)
+    values = host("indices", indices)
+    if (bad := np.flatnonzero((values < 0) | (values >= count))).size:
         raise ArgumentError(
-            f"indices[{bad[0]}]: wanted 0 to {experts - 1}, one of the bank's {experts} matrices; "
-            f"got {values[bad[0]]}"
+            f"indices[{bad[0]}]: wanted 0 to {count - 1}, one of the {count} {what}; got {values[bad[0]]}"
         )
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number from `least` on. ArgumentError otherwise."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ArgumentError(f"{name}: wanted a whole number from {least}; got {value!r}")
     return int(value)
 
 
-def _host(name: str, array: Any) -> NDArray[np.int32]:
-    host = array.get() if hasattr(array, "get") else array.cpu() if hasattr(array, "cpu") else array
-    values = np.asarray(host)
+def host(name: str, array: Any, axes: int = 1) -> NDArray[np.int32]:
+    """A copy of an array of int32 on the host."""
+    here = array.get() if hasattr(array, "get") else array.cpu() if hasattr(array, "cpu") else array
+    values = np.asarray(here)
     if values.dtype != np.int32:
         raise DtypeError(f"{name}: wanted dtype int32; got {values.dtype}")
-    if values.ndim != 1:
-        raise ArgumentError(f"{name}: wanted one axis; got shape {values.shape}")
+    if values.ndim != axes:
+        wanted = "one axis" if axes == 1 else f"{axes} axes"
+        raise ArgumentError(f"{name}: wanted {wanted}; got shape {values.shape}")
     return values

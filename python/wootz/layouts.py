@@ -71,8 +71,9 @@ def check_element(name: str, format: Any, element: str) -> None:
 
 
 def _natural(format: Descriptor, shape: tuple[int, ...]) -> Fields:
-    n, k = shape
-    return tuple((each.name, each.dtype, format.field_shape(each, (n, k))) for each in format.layout.fields)
+    *bank, n, k = shape
+    fields = format.layout.fields
+    return tuple((each.name, each.dtype, (*bank, *format.field_shape(each, (n, k)))) for each in fields)
 
 
 def _packed(format: Descriptor, shape: tuple[int, ...]) -> Fields:
@@ -109,7 +110,8 @@ def tensor_class(kind: str) -> type:
 
 
 def made_fields(kind: str) -> tuple[str, ...]:
-    """The fields that a kernel with such an output writes; the others are handed on. None of an array."""
+    """The fields that a kernel with such an output writes, where the format has them; the others are handed
+    on. None of an array."""
     return _MADE[kind]
 
 
@@ -118,7 +120,12 @@ def make(kind: str, format: Descriptor, shape: tuple[int, ...], fields: dict[str
     return tensor_class(kind)(format, shape, fields)
 
 
-_MADE: dict[str, tuple[str, ...]] = {"array": (), "packed": ("units",), "tiled": ("codes", "tiles")}
+_MADE: dict[str, tuple[str, ...]] = {
+    "array": (),
+    "quantised": ("codes", "scale", "scale1", "scale2", "zero"),
+    "packed": ("units",),
+    "tiled": ("codes", "tiles"),
+}
 _MODULES = {
     "quantised": (".formats", "QuantizedTensor"),
     "packed": (".formats.packed", "PackedTensor"),

@@ -89,8 +89,9 @@ class Library:
 
         name: as "qgemv". format: of its quantised operand, if it has one: a name, or a tensor's. dtype:
         f16, bf16, f32, i8, e4m3 or e5m2, of its arrays. device: "cpu", "cuda", "cuda:N", "metal"; None:
-        wherever the arrays of each call are. options: as op="add". Raises NoKernelError when nothing of that
-        description is shipped, ArgumentError for options that do not fit."""
+        wherever the arrays of each call are. options: as op="add", and knobs, as math="fast"
+        (their defaults go without saying). Raises NoKernelError when nothing of that description is shipped,
+        ArgumentError for options that do not fit."""
         made = self._kernel(name, format, dtype, device, options)
         return traced(made, made.name)
 
@@ -135,7 +136,7 @@ class Library:
         kind, number = parse_device(device)
         where = f"cuda:{number or 0}" if kind == "cuda" else kind
         record = self.index.find("kernels", name) if isinstance(name, str) else None
-        wanted = set(record.get("options") or ()) if record else set()
+        wanted = {*(record.get("options") or ()), *(record.get("knobs") or ())} if record else set()
         options = {each: value for each, value in settled.items() if each in wanted}
         kernel = self._kernel(name, format, dtype, where, options)
         plan = make_plan(kernel, {each: value for each, value in settled.items() if each not in wanted})
@@ -154,17 +155,21 @@ class Library:
         return None if format is None else self.format(format)
 
     def _options(self, signature: Signature, options: Mapping[str, str]) -> dict[str, str]:
-        wanted = signature.options
+        wanted, knobs = signature.options, signature.knobs
         for given in options:
-            if given not in wanted:
-                known = ", ".join(wanted) or "none"
+            if given not in wanted and given not in knobs:
+                names = (*wanted, *knobs)
                 raise ArgumentError(
-                    f"{signature.name} has no option {given!r}{near(given, wanted)}; its options: {known}"
+                    f"{signature.name} has no option {given!r}{near(given, names)}; "
+                    f"its options: {', '.join(names) or 'none'}"
                 )
         for missing in (each for each in wanted if each not in options):
             choices = self._choices(signature.name, missing)
             raise ArgumentError(f"{signature.name} needs the option {missing}=, one of {', '.join(choices)}")
-        return {each: str(options[each]) for each in wanted}
+        tuned = {
+            each: str(options[each]) for each in knobs if str(options.get(each, "")) not in ("", knobs[each])
+        }
+        return {each: str(options[each]) for each in wanted} | tuned
 
     def _choices(self, kernel: str, option: str) -> list[str]:
         cells = self.index.records("cells", f"{kernel}.")
@@ -186,6 +191,8 @@ class Library:
             )
         for option, value in request.options.items():
             choices = self._choices(request.kernel, option)
+            if option in signature.knobs:
+                choices = [signature.knobs[option], *choices]
             if value not in choices:
                 raise NoKernelError(
                     f"{request.kernel} has no {option}={value!r}{near(value, choices)}; "

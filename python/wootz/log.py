@@ -2,26 +2,26 @@
 
 Every record has a message, and as attributes `event` and the fields of EVENTS. None is made by a call after
 the first of its kind: launches are not logged. Nothing is shown unless the program configures logging, or
-WOOTZ_LOG names a level: then records also go to standard error.
+WOOTZ_LOG names a level: then records also go to standard error. A program that has not imported logging has
+nowhere to show them, and does not wait for its import.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-from dataclasses import dataclass
-from typing import Any
+import sys
+from typing import Any, NamedTuple
 
 from .errors import ArgumentError
 
-__all__ = ["EVENTS", "Event", "event", "logger"]
+__all__ = ["EVENTS", "NAME", "Event", "event"]
 
+NAME = "wootz"
 ENVIRONMENT = "WOOTZ_LOG"
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO}
+DEBUG, INFO = 10, 20  # logging's
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """When it happens, its level, and its fields."""
 
     when: str
@@ -30,28 +30,26 @@ class Event:
 
 
 EVENTS = {
-    "library_opened": Event("an artifact folder was opened", logging.INFO, ("path", "cells")),
-    "driver_initialised": Event(
-        "the CUDA driver was first asked about a device", logging.INFO, ("driver", "ptx")
-    ),
+    "library_opened": Event("an artifact folder was opened", INFO, ("path", "cells")),
+    "driver_initialised": Event("the CUDA driver was first asked about a device", INFO, ("driver", "ptx")),
     "cell_chosen": Event(
-        "a kernel was first used on a device", logging.DEBUG, ("cell", "target", "device", "file", "reason")
+        "a kernel was first used on a device", DEBUG, ("cell", "target", "device", "file", "reason")
     ),
     "module_loaded": Event(
-        "a binary was read, checked and loaded", logging.DEBUG, ("file", "bytes", "milliseconds", "device")
+        "a binary was read, checked and loaded", DEBUG, ("file", "bytes", "milliseconds", "device")
     ),
-    "source_compiled": Event("jit=True compiled a source", logging.INFO, ("file", "arch", "milliseconds")),
-    "plan_made": Event("a plan was made", logging.DEBUG, ("cell", "symbol", "shapes", "device")),
-    "workspace_made": Event("a plan allocated its workspace", logging.DEBUG, ("cell", "bytes", "device")),
+    "source_compiled": Event("jit=True compiled a source", INFO, ("file", "arch", "milliseconds")),
+    "plan_made": Event("a plan was made", DEBUG, ("cell", "symbol", "shapes", "device")),
+    "workspace_made": Event("a plan allocated its workspace", DEBUG, ("cell", "bytes", "device")),
 }
-
-logger = logging.getLogger("wootz")
-logger.addHandler(logging.NullHandler())
 
 
 def event(name: str, message: str, **fields: Any) -> None:
     """Logs an event of EVENTS with exactly its fields."""
-    level = EVENTS[name].level
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return
+    logger, level = logging.getLogger(NAME), EVENTS[name].level
     if logger.isEnabledFor(level):
         logger.log(level, message, extra={"event": name, **fields})
 
@@ -60,10 +58,13 @@ def _follow_environment() -> None:
     wanted = os.environ.get(ENVIRONMENT, "").lower()
     if not wanted:
         return
-    if wanted not in _LEVELS:
+    if wanted not in ("debug", "info"):
         raise ArgumentError(f"{ENVIRONMENT} is {wanted!r}; want debug or info")
+    import logging
+
+    logger = logging.getLogger(NAME)
     logger.addHandler(logging.StreamHandler())
-    logger.setLevel(_LEVELS[wanted])
+    logger.setLevel(wanted.upper())
 
 
 _follow_environment()

@@ -263,7 +263,10 @@ class Bound(_core.BoundCall):
     """A plan and its arrays; get it from Plan.bind. It keeps them alive.
 
     bound(stream=None) -> out launches; nothing is checked again. Other libraries' work on the arrays has to
-    be ordered before the stream. out: the array, or tensor, that is written.
+    be ordered before the stream. out: the array, or tensor, that is written. On CUDA the launches are a graph
+    of their own, made here and started by each call, which costs the host a third of a launch: threads wait
+    for each other, and calls on several streams run one after the other. Launches that may begin before the
+    one before them has ended, and calls on a stream that is being captured, are plain ones.
     """
 
     def __init__(self, plan: Plan, call: Call, out: Any) -> None:
@@ -306,7 +309,8 @@ class GraphNode:
         """
         plan = self.plan
         handle = graph_handle(graph_exec)
-        call, out = plan._read(operands, self.out if out is None else out, None, named)
+        kept = None if plan.signature.in_place else self.out
+        call, out = plan._read(operands, kept if out is None else out, None, named)
         assert plan._launcher is not None, "a plan without launches makes no nodes"
         try:
             plan._launcher.update(plan._program.addresses(call.views), handle, self._nodes)

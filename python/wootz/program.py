@@ -38,7 +38,7 @@ Arrays = Mapping[str, Extent]
 """Of a call, by their names in the index; those not given are missing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Space:
     """A call's workspace: where it is, and how large."""
 
@@ -49,7 +49,7 @@ class Space:
 NO_SPACE = Space()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Map:
     """A tensor map over the array `of`. spec: what is settled when the function is made."""
 
@@ -69,7 +69,7 @@ class Map:
         return tuple([number(values) for number in self.numbers])
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Entry:
     """One entry point, its formulas compiled. `function` is looked up in the binary on first use.
 
@@ -207,7 +207,8 @@ def _check_args(
     maps: Collection[str],
 ) -> None:
     known: dict[str, Collection[str]] = {
-        "shape": signature.names | signature.sizes | {"sms"}, "scalar": signature.scalars, "map": maps,
+        "shape": {*signature.names, *signature.flags.values(), *signature.sizes, "sms"},
+        "scalar": signature.scalars, "map": maps,
         "in": arrays, "out": arrays, "pitch": arrays,
     }  # fmt: skip
     for name, kind, role in args:
@@ -216,7 +217,7 @@ def _check_args(
             raise ArtifactError(f"{symbol}: the index has an argument {name!r} of unknown role {role!r}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recipe:
     """How one problem is computed: the entry that does it, its launches, and bytes of workspace."""
 
@@ -228,7 +229,7 @@ class Recipe:
     shared: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """The entries of one cell on one device, in the order in which they are tried.
 

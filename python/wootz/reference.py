@@ -48,9 +48,10 @@ def to_double(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
     _dtype(dtype)
     if dtype in _BYTE_FLOATS:
         return _byte_values(dtype)[np.asarray(array, order="C").view(np.uint8)]
-    if dtype == "bf16":
-        return from_bf16(np.asarray(array, order="C").view(np.uint16)).astype(np.float64)
-    return array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of NaN that signals
+        if dtype == "bf16":
+            return from_bf16(np.asarray(array, order="C").view(np.uint16)).astype(np.float64)
+        return array.astype(np.float64)
 
 
 @cache
@@ -126,7 +127,8 @@ def compare(actual: NDArray[Any], expected: Expected, dtype: str) -> Comparison:
     if y.size == 0:
         return Comparison(0.0, 0.0, True)
     value, bound = expected.value, np.nan_to_num(expected.bound, nan=0.0, posinf=0.0)
-    ends = [to_double(round_to(value + step, dtype), dtype) for step in (-bound, bound)]
+    with np.errstate(invalid="ignore"):
+        ends = [to_double(round_to(value + step, dtype), dtype) for step in (-bound, bound)]
     same = (np.isnan(y) & np.isnan(value)) | (np.isinf(y) & ((y == ends[0]) | (y == ends[1])))
     finite = np.isfinite(y) & np.isfinite(value)
     with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ __all__ = ["Scalar"]
 _FLOAT_MAX = (2.0 - 2.0**-23) * 2.0**127
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scalar:
     """A number that a call may give by name. choices: words that stand for 0, 1, ... of a u32; needs: the
     optional operand that it is about, if any."""

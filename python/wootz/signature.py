@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 _KINDS = ("array", "quantised", "packed", "tiled")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Derived:
     """An extent that follows from others: checked, never bound."""
 
@@ -32,14 +32,14 @@ class Derived:
     formula: Formula
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Operand:
     """One array or quantised tensor; `shape` names its axes (a number is a fixed extent, a Derived one
     follows from the others). kind: "array", or a layout of a quantised tensor: "quantised" (natural),
     "packed", "tiled". dtype: of an array; "" is the cell's. format: the option that names a tensor's elements
     where it is not "same"; "": the tensor has the cell's format. shapes: those that it may have, if not any
     that `shape` binds. handed_on: it becomes the output's field of its name. updated: a call writes to it,
-    too."""
+    too. strided: it need not be dense."""
 
     name: str
     kind: str
@@ -50,6 +50,7 @@ class Operand:
     shapes: tuple[tuple[Any, ...], ...] = ()
     handed_on: bool = False
     updated: bool = False
+    strided: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -85,8 +86,8 @@ def _operand(record: Mapping[str, Any], names: frozenset[str], known: frozenset[
     if record["name"] in RESERVED:
         raise ValueError(f"operand called {record['name']!r}")
     dtype, format = record.get("dtype") or "", record.get("format") or ""
-    optional, handed_on, updated = (bool(record.get(key)) for key in ("optional", "handed_on", "updated"))
-    return Operand(record["name"], kind, shape, dtype, optional, format, tuple(shapes), handed_on, updated)
+    optional, *rest = (bool(record.get(key)) for key in ("optional", "handed_on", "updated", "strided"))
+    return Operand(record["name"], kind, shape, dtype, optional, format, tuple(shapes), *rest)
 
 
 def _aliased(alias: Any, operands: tuple[Operand, ...]) -> frozenset[str]:
@@ -105,12 +106,14 @@ def _check_needs(scalars: Mapping[str, Scalar], operands: Sequence[Operand]) -> 
             raise ValueError(f"scalar {each.name!r} needs {each.needs!r}, which is no optional operand")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Signature:
     """A kernel's record. flat: its operands may have any rank, as long as their shapes are equal; the one
     axis counts all elements. broadcasts: their shapes may differ as NumPy's may. alias: the operands whose
-    very memory the output may be. plain: a call is its operands, all of them, in order. extents: numbers that
-    follow from the others, by name. omissible: axes that arrays may lack, the first ones first."""
+    very memory the output may be. plain: a call is its operands, all of them, in order. in_place: the output
+    is the operand of its name, which the kernel updates. extents: numbers that follow from the others, by
+    name. omissible: axes that arrays may lack, the first ones first. knobs: what a call may choose, with the
+    default."""
 
     name: str
     operands: tuple[Operand, ...]
@@ -122,8 +125,10 @@ class Signature:
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     plain: bool = True
     broadcasts: bool = False
+    in_place: bool = False
     extents: Mapping[str, Derived] = field(default_factory=dict)
     omissible: tuple[str, ...] = ()
+    knobs: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> Signature:
@@ -155,17 +160,24 @@ class Signature:
             raise ValueError(f"extents called {sorted((taken | set(scalars)) & set(extents))}")
         _check_needs(scalars, operands)
         plain = not (scalars or extents or any(each.optional for each in operands))
+        same = [each for each in operands if each.name == output.name]
+        if any((each.shape, each.updated) != (output.shape, True) for each in same):
+            raise ValueError(f"output {output.name!r} is an operand that it does not update as a whole")
+        if not record.get("broadcasts") and any(each.strided for each in operands):
+            raise ValueError("a strided operand whose strides are no arguments")
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
             _aliased(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
-            bool(record.get("broadcasts")), extents, tuple(record.get("omissible") or ()),
+            bool(record.get("broadcasts")), bool(same), extents, tuple(record.get("omissible") or ()),
+            dict(record.get("knobs") or {}),
         )  # fmt: skip
 
     @property
     def names(self) -> frozenset[str]:
         """The shape names that the operands bind."""
         if self.broadcasts:
-            return broadcast.names(tuple(each.name for each in self.operands))
+            strided = tuple(each.name for each in self.operands if each.strided)
+            return broadcast.names(tuple(each.name for each in self.operands), strided)
         return frozenset(axis for each in self.operands for axis in each.shape if isinstance(axis, str))
 
     @cached_property
@@ -253,7 +265,7 @@ class Signature:
         )
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Binding:
     """The values of the shape names in one call (and, to launch, of scalars and flags), and where each was
     seen first."""
@@ -264,6 +276,7 @@ class Binding:
     shape: Shape | None = None
     derived: list[tuple[Operand, Shape]] | None = None
     shapes: dict[str, Shape] = field(default_factory=dict)
+    strided: dict[str, broadcast.Steps] = field(default_factory=dict)
     omitted: int | None = None
     """How many axes the arrays lack, once it is known."""
 
@@ -392,7 +405,7 @@ class Binding:
 
     def output_shape(self) -> Shape:
         if self.signature.broadcasts:
-            self.shape, extents = broadcast.broadcast(self.shapes)
+            self.shape, extents = broadcast.broadcast(self.shapes, self.strided)
             self.values.update(extents)
         if self.shape is not None:
             return self.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from . import reference
 from .errors import ArgumentError, DtypeError
+from .memory import ALIGNMENT, span
 
 GUARD = 64  # bytes kept before and after an output that has guards
 POISON = 0xFF  # every float type reads a run of these as NaN
@@ -30,10 +32,10 @@ class Output:
 @dataclass(frozen=True)
 class Memory:
     """How arrays get to a device and back. put: NumPy storage (bf16: raw uint16), dtype -> array there; get:
-    the other way."""
+    the other way. output: shape, dtype, what it holds where that is not poison."""
 
     put: Callable[[NDArray[Any], str], Any]
-    output: Callable[[tuple[int, ...], str], Output]
+    output: Callable[[tuple[int, ...], str, NDArray[Any] | None], Output]
     get: Callable[[Any, str], NDArray[Any]]
 
 
@@ -59,12 +61,29 @@ def _named(raw: NDArray[Any], dtype: str) -> NDArray[Any]:
     return raw.view(named)
 
 
-def _poisoned(shape: tuple[int, ...], dtype: str, guard: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+def _poisoned(
+    shape: tuple[int, ...], dtype: str, guard: int, held: NDArray[Any] | None
+) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """(all bytes, the array of the shape in their middle)."""
     storage = _storage(dtype)
     size = int(np.prod(shape)) * storage.itemsize
     raw = np.full(size + 2 * guard, POISON, dtype=np.uint8)
-    return raw, raw[guard : guard + size].view(storage).reshape(shape)
+    inner = raw[guard : guard + size].view(storage).reshape(shape)
+    if held is not None:
+        inner.view(np.uint8).reshape(-1)[:] = np.ascontiguousarray(held).view(np.uint8).reshape(-1)
+    return raw, inner
+
+
+def underlying(array: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """The memory that an array's elements lie in, as one row from a multiple of ALIGNMENT on, and where in it
+    the first one is. For arrays that are not empty; what they lie in has to be aligned so."""
+    size = array.itemsize
+    before, after = span(array.shape, [stride // size for stride in array.strides])
+    address = array.ctypes.data - before * size
+    before += address % ALIGNMENT // size
+    address -= address % ALIGNMENT
+    memory = (ctypes.c_char * ((before + after + 1) * size)).from_address(address)
+    return np.frombuffer(memoryview(memory), array.dtype), before
 
 
 def _whole(raw: NDArray[np.uint8]) -> bool:
@@ -72,8 +91,8 @@ def _whole(raw: NDArray[np.uint8]) -> bool:
 
 
 def _cpu() -> Memory:
-    def output(shape: tuple[int, ...], dtype: str) -> Output:
-        raw, inner = _poisoned(shape, dtype, GUARD)
+    def output(shape: tuple[int, ...], dtype: str, held: NDArray[Any] | None = None) -> Output:
+        raw, inner = _poisoned(shape, dtype, GUARD, held)
         return Output(_named(inner, dtype), lambda: (inner, _whole(raw)))
 
     return Memory(_named, output, lambda array, dtype: array.view(_storage(dtype)))
@@ -92,11 +111,15 @@ def _torch(torch: Any, device: str) -> Memory:
     kinds = {dtype: getattr(torch, name) for dtype, name in names.items() if hasattr(torch, name)}
 
     def put(raw: NDArray[Any], dtype: str) -> Any:
+        if not raw.flags.c_contiguous and min(raw.strides) >= 0:  # torch has no strides that lead back
+            row, start = underlying(raw)
+            strides = [stride // raw.itemsize for stride in raw.strides]
+            return put(row, dtype).as_strided(raw.shape, strides, start)
         data = torch.from_numpy(np.ascontiguousarray(raw).view(np.uint8).reshape(-1)).to(device)
         return data.view(kinds[dtype]).reshape(raw.shape) if dtype in kinds else data.reshape(raw.shape)
 
-    def output(shape: tuple[int, ...], dtype: str) -> Output:
-        raw, inner = _poisoned(shape, dtype, GUARD)
+    def output(shape: tuple[int, ...], dtype: str, held: NDArray[Any] | None = None) -> Output:
+        raw, inner = _poisoned(shape, dtype, GUARD, held)
         data = torch.from_numpy(raw).to(device)
         array = data[GUARD : raw.size - GUARD].view(kinds[dtype]).reshape(shape)
 
@@ -117,8 +140,8 @@ def _own(device: str) -> Memory:
     """Without torch: the library's own device arrays, which cannot be sliced, so that there are no guards."""
     to_device = importlib.import_module("wootz.arrays").to_device
 
-    def output(shape: tuple[int, ...], dtype: str) -> Output:
-        array = to_device(_named(_poisoned(shape, dtype, 0)[1], dtype), device)
+    def output(shape: tuple[int, ...], dtype: str, held: NDArray[Any] | None = None) -> Output:
+        array = to_device(_named(_poisoned(shape, dtype, 0, held)[1], dtype), device)
         storage = _storage(dtype)
         return Output(array, lambda: (array.numpy().view(storage), True))
 

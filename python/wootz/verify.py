@@ -70,21 +70,28 @@ def _there(value: Any, dtype: str, where: Memory) -> Any:
     return where.put(value, dtype) if isinstance(value, np.ndarray) else value
 
 
+def _copy(value: Any) -> Any:
+    return value.map(np.copy) if hasattr(value, "fields") else value.copy()
+
+
 def _blank(
     record: Mapping[str, Any], value: Any, shape: tuple[int, ...], dtype: str, where: Memory
 ) -> Output:
-    """What a kernel is to write to, filled with poison. record: its output's; value: for an output that is a
-    tensor, one of its shape, whose written fields are then read as one row of bytes."""
+    """What a kernel is to write to, filled with poison. record: its output's; value: of an operand that is
+    the output, what it holds; for an output that is a tensor, one of its shape, whose written fields are then
+    read as one row of bytes."""
     made = made_fields(record.get("kind", "array"))
     if not made:
-        return where.output(shape, dtype)
-    parts = {name: where.output(value.fields[name].shape, "u8") for name in made}
+        return where.output(shape, dtype, value)
+    parts = {
+        n: where.output(a.shape, _SHORT[a.dtype.name], None) for n, a in value.fields.items() if n in made
+    }
     rest = {n: where.put(a, _SHORT[a.dtype.name]) for n, a in value.fields.items() if n not in parts}
-    tensor = type(value)(value.format, value.shape, {n: parts[n].array for n in parts} | rest)
+    tensor = type(value)(value.format, value.shape, {n: part.array for n, part in parts.items()} | rest)
 
     def read() -> tuple[NDArray[Any], bool]:
         found = [part.read() for part in parts.values()]
-        row = np.concatenate([np.ravel(array) for array, _ in found])
+        row = np.concatenate([np.ravel(array).view(np.uint8) for array, _ in found])
         return row.reshape(shape), all(whole for _, whole in found)
 
     return Output(tensor, read)
@@ -103,20 +110,29 @@ def _run_once(
     updates = checks.updates(kernel, options, values, cell["dtype"])
     dtype = "u8" if made_fields(output.get("kind", "array")) else types[output["name"]]
     out = _blank(output, values.get(output["name"]), expected.value.shape, dtype, where)
-    own = {n: v.copy() if n in updates else v for n, v in values.items() if n != output["name"]}
+    changed = {n.partition(".")[0] for n in updates}
+    own = {n: _copy(v) if n in changed else v for n, v in values.items() if n != output["name"]}
     there = {n: _there(v, types.get(n, ""), where) for n, v in own.items()}
-    written = {n: there[n] for n in updates}
+    written = {n: checks.array_of(there, n) for n in updates}
+    in_place = output["name"] in [o["name"] for o in signature["operands"]]
+    there[output["name"] if in_place else "out"] = out.array
     required = [o["name"] for o in signature["operands"] if not o.get("optional")]
     positional = [there.pop(name) for name in required]
-    call(*positional, **there, out=out.array)
+    call(*positional, **there)
     actual, whole = out.read()
     result = reference.compare(actual, expected, dtype)
     for name, wanted in updates.items():
-        result = result.worst(reference.compare(where.get(written[name], types[name]), wanted, types[name]))
+        part = "." in name
+        dtype = _SHORT[checks.array_of(values, name).dtype.name] if part else types[name]
+        found = where.get(written[name], dtype)
+        found, dtype = (found.view(np.uint8), "u8") if part else (found, dtype)
+        result = result.worst(reference.compare(found, wanted, dtype))
     if not whole:
         return Comparison(float("inf"), 0.0, False), "wrote outside its output"
-    if kernel == "copy" and actual.tobytes() != values["x"].tobytes():
-        return Comparison(result.error, 0.0, False), "not a copy bit for bit"
+    for name, bits in checks.exact(kernel, options, values, cell["dtype"]).items():
+        found = where.get(written[name], types[name]) if name in written else actual
+        if found.tobytes() != bits.tobytes():
+            return Comparison(result.error, 0.0, False), f"{name} is not right bit for bit"
     return result, "" if result.passed else "outside the tolerance"
 
 

@@ -8,6 +8,7 @@ targets that are the same run once.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import Array, Size, arguments, completed, names, sizes
+from inputs import Array, Size, absent, arguments, completed, names, sizes, strided_names
 from lanes import ORDERS, CompileError, Entry, ExecutionError, Program, evaluate, poisoned
 from wootz import checks, reference, verify
 from wootz.formats import Descriptor
 from wootz.reference import Comparison
+from wootz.staging import underlying
 
 from gen import emission, emit, index, plan
 from gen.axes import Format
@@ -76,10 +78,12 @@ class Text:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one cell at all sizes. error and tolerance are relative (wootz.reference.compare)."""
+    """The outcome of one cell at all sizes. proof: see `proof_of`. error and tolerance are relative
+    (wootz.reference.compare)."""
 
     cell: str
     source_sha256: str
+    proof: str
     error: float
     tolerance: float
     passed: bool
@@ -123,7 +127,8 @@ def packing(subject: Subject) -> tuple[Any, ...]:
     fmt = subject.format
     if fmt is None:
         return ()
-    if all(o.kind != "quantised" for o in family(subject.kernel).operands):
+    declared = family(subject.kernel)
+    if all(o.kind != "quantised" for o in (*declared.operands, declared.output)):
         packed = fragment(fmt)
         return (packed.columns, packed.run < STEP, fmt.zero is not None)
     layout = fmt.layout
@@ -162,6 +167,53 @@ def texts(subject: Subject) -> list[Text]:
         both = {cell: (*before.get(cell, ()), key) for cell, key in cells.items()}
         found[body] = Text(body, entries, both, types)
     return list(found.values())
+
+
+# What is known
+
+
+@cache
+def checker(kernel: str) -> str:
+    """A digest of the code that decides what a kernel's text is run on, how, and what is right."""
+    here, package = Path(__file__).parent, ROOT / "python/wootz"
+    named = [here / "cells.py", here / "inputs.py"]
+    named += [package / name for name in ("broadcast.py", "reference.py", "verify.py")]
+    lanes = [path for path in (here / "lanes").rglob("*.*") if path.suffix != ".pyc"]
+    digest = hashlib.sha256()
+    for path in sorted({*named, *lanes, *(package / "formats").glob("*.py"), *_check_files(kernel)}):
+        digest.update(f"{path.relative_to(ROOT)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _check_files(kernel: str) -> set[Path]:
+    """The kernel's check and, of the same folder, what it imports."""
+    folder = ROOT / "python/wootz/checks"
+    found, waiting = set[Path](), [folder / "__init__.py", folder / f"{kernel}.py"]
+    while waiting:
+        path = waiting.pop()
+        if path in found or not path.is_file():
+            continue
+        found.add(path)
+        names = re.findall(r"^from \.(\w*) import (.+)$", path.read_text(encoding="utf-8"), re.M)
+        modules = (each for name, some in names for each in ([name] if name else re.findall(r"\w+", some)))
+        waiting += [folder / f"{module}.py" for module in modules]
+    return found
+
+
+def proof_of(text: Text, kernel: str, cell: tuple[str, tuple[tuple[str, str], ...]]) -> str:
+    """What a result depends on beside the text: the checker, and how the cell is launched."""
+    launches = f"{checker(kernel)} {text.entries[cell]} {dict(text.types[cell])}"
+    return hashlib.sha256(launches.encode()).hexdigest()
+
+
+def known(subject: Subject, text: Text, records: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether records (by key, of cells that passed) have every cell of a text, as it and its checker are."""
+    return all(
+        (record := records.get(key, {})).get("source_sha256") == sha256
+        and record.get("proof") == proof_of(text, subject.kernel, cell)
+        for cell, keys in text.cells.items()
+        for key, sha256 in keys
+    )
 
 
 # Running
@@ -209,7 +261,9 @@ class Cell:
         """The arrays to write to, by the names of arguments, in the order in which `expected` has them."""
         name, kind = self.kernel["output"]["name"], self.kernel["output"].get("kind", "array")
         updated = {o["name"] for o in self.kernel["operands"] if o.get("updated")}
-        wanted = [a.name for a in entry.args if a.role == "out" and a.name not in updated]
+        if name in updated:
+            return {name: given[name].copy()}
+        wanted = [a.name for a in entry.args if a.role == "out" and a.name.partition(".")[0] not in updated]
         if kind != "array" and name in given:  # a tensor to write to
             parts = {f"{name}.{field}": a for field, a in given[name].fields.items()}
             return {key: poisoned(a.shape, a.dtype) for key, a in parts.items() if key in wanted}
@@ -226,9 +280,11 @@ class Cell:
         given = completed(self.kernel, drawn)
         known = names(self.kernel, given, size)
         entry = self.entry(known)
+        given |= {name: underlying(given[name])[0] for name in strided_names(self.kernel)}
         blanks = self.blanks(entry, given, expected)
         updates = checks.updates(self.kernel["key"], options, drawn, self.dtype)
-        values = arguments(given, known, *blanks.items(), *((name, given[name]) for name in updates))
+        changing = ((name, checks.array_of(given, name)) for name in updates)
+        values = arguments(given, known, *blanks.items(), *changing) | absent(entry.args, given)
         results = []
         for order in orders:
             found = program.run(entry, values, order, LAUNCH_SECONDS)
@@ -237,16 +293,19 @@ class Cell:
             if any(a.tobytes() != b.tobytes() for a, b in zip(result, results[0])):
                 raise Wrong(f"order {order} gives other bits than order {orders[0]}")
         made, changed = results[0][: len(blanks)], results[0][len(blanks) :]
-        whole = made[0] if len(blanks) == 1 else np.concatenate([a.ravel() for a in made])
+        whole = made[0] if len(blanks) == 1 else np.concatenate([a.ravel().view(np.uint8) for a in made])
         kind = self.kernel["output"].get("kind", "array")
         dtype = "u8" if kind != "array" else self.types[self.kernel["output"]["name"]]
         compared = reference.compare(whole.reshape(expected.value.shape), expected, dtype)
         for (name, wanted), array in zip(updates.items(), changed):
-            compared = compared.worst(reference.compare(array, wanted, self.types[name]))
+            found, dtype = (array.view(np.uint8), "u8") if "." in name else (array, self.types[name])
+            compared = compared.worst(reference.compare(found, wanted, dtype))
         if not compared.passed:
             raise Wrong(f"error {compared.error:.3g}, tolerance {compared.tolerance:.3g}")
-        if self.kernel["key"] == "copy" and whole.tobytes() != drawn["x"].tobytes():
-            raise Wrong("not a copy bit for bit")
+        there = {**dict(zip(updates, changed)), self.kernel["output"]["name"]: whole}
+        for name, bits in checks.exact(self.kernel["key"], options, drawn, self.dtype).items():
+            if there[name].tobytes() != bits.tobytes():
+                raise Wrong(f"{name} is not right bit for bit")
         return compared, entry.symbol
 
     def run(self, program: Program, orders: Sequence[int], brief: bool) -> tuple[Comparison, int, str]:
@@ -281,17 +340,28 @@ def run_text(
         program = Program.build(text.body, subject.backend, entries, sanitizer)
     except CompileError as error:
         nothing, message = Comparison(float("inf"), 0.0, False), f"does not compile: {error}"
-        return [r for keys in text.cells.values() for r in _results(keys, nothing, 0, message)]
+        return [r for cell in text.cells for r in _results(subject, text, cell, nothing, 0, message)]
     with program:
-        for (dtype, options), keys in text.cells.items():
+        for dtype, options in text.cells:
             cell = Cell(text, record, descriptor, dtype, options)
             worst, count, message = cell.run(program, orders, brief)
-            results += _results(keys, worst, count, message)
+            results += _results(subject, text, (dtype, options), worst, count, message)
     return results
 
 
-def _results(keys: Sequence[tuple[str, str]], worst: Comparison, count: int, message: str) -> list[Result]:
-    return [Result(key, sha, worst.error, worst.tolerance, not message, count, message) for key, sha in keys]
+def _results(
+    subject: Subject,
+    text: Text,
+    cell: tuple[str, tuple[tuple[str, str], ...]],
+    worst: Comparison,
+    count: int,
+    message: str,
+) -> list[Result]:
+    proof = proof_of(text, subject.kernel, cell)
+    return [
+        Result(key, sha256, proof, worst.error, worst.tolerance, not message, count, message)
+        for key, sha256 in text.cells[cell]
+    ]
 
 
 def run_subject(subject: Subject, sanitizer: str | None = None) -> list[Result]:

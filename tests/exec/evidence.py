@@ -3,9 +3,9 @@
     python tests/exec/evidence.py --out evidence/text-on-cpu.json -j 2
 
 The same code as test_cells.py. The report is written after each kernel x format x backend. A cell that has
-passed, of the source that it has now, is not run again: a run that was stopped goes on, a later one takes up
-what changed (--again runs everything, as a change of a check or of the executor wants). Exit status 1 where a
-cell failed; it is written down too, as not passed.
+passed is not run again unless its text, its launch, its check or the executor changed since: a run that was
+stopped goes on, a later one takes up what changed (--again runs everything). Exit status 1 where a cell
+failed; it is written down too, as not passed.
 """
 
 from __future__ import annotations
@@ -67,9 +67,8 @@ def outcome(subject: cells.Subject, known: Mapping[str, Record]) -> Outcome:
     begun, records, results = time.monotonic(), list[Record](), list[cells.Result]()
     units = tuple(filter(cells.executable, subject.units))
     for text in cells.texts(cells.Subject(units)) if units else ():
-        mine = [key for keys in text.cells.values() for key in keys]
-        if all(known.get(cell, {}).get("source_sha256") == sha256 for cell, sha256 in mine):
-            records += [known[cell] for cell, _ in mine]
+        if cells.known(subject, text, known):
+            records += [known[key] for keys in text.cells.values() for key, _ in keys]
         else:
             results += cells.run_text(subject, text)
     records += [result.to_json() for result in results]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from lanes import evaluate
 from wootz import checks
 from wootz.broadcast import broadcast
 from wootz.formats import Descriptor
+from wootz.staging import underlying
 
 Array = npt.NDArray[Any]
 Size = dict[str, int]
@@ -48,6 +49,12 @@ def arguments(given: Mapping[str, Any], size: Size, *out: tuple[str, Array]) -> 
     return values
 
 
+def absent(args: Iterable[Any], given: Mapping[str, Any]) -> dict[tuple[str, str], None]:
+    """The fields of tensors that a call leaves out, which `given` has as None. args: an entry's."""
+    fields = [(a.name, a.role) for a in args if a.role == "in" and "." in a.name]
+    return {(name, role): None for name, role in fields if given[name.partition(".")[0]] is None}
+
+
 def completed(kernel: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What a call gives and what it leaves out: scalars' defaults (words as numbers), None for arrays."""
     values = {o["name"]: None for o in kernel["operands"] if o.get("optional")}
@@ -63,6 +70,17 @@ def names(kernel: Mapping[str, Any], given: Mapping[str, Any], size: Size) -> Si
     scalars = {name: int(v) for name, v in given.items() if isinstance(v, (int, float)) and v == int(v)}
     optional = [o["name"] for o in kernel["operands"] if o.get("optional")]
     if kernel.get("broadcasts"):
-        size = {**size, **broadcast({o["name"]: given[o["name"]].shape for o in kernel["operands"]})[1]}
+        strided = {n: (_strides(given[n]), underlying(given[n])[1]) for n in strided_names(kernel)}
+        shapes = {o["name"]: given[o["name"]].shape for o in kernel["operands"]}
+        size = {**size, **broadcast(shapes, strided)[1]}
     known = {**scalars, **{f"has_{name}": int(given[name] is not None) for name in optional}, **size}
     return {**known, **{name: evaluate(each, known) for name, each in kernel.get("extents", {}).items()}}
+
+
+def strided_names(kernel: Mapping[str, Any]) -> list[str]:
+    """Operands that need not be dense; entries have the memory that they lie in."""
+    return [o["name"] for o in kernel["operands"] if o.get("strided")]
+
+
+def _strides(array: Array) -> tuple[int, ...]:
+    return tuple(stride // array.itemsize for stride in array.strides)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def run(out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[dict
 
 @pytest.mark.usefixtures("small")
 def test_only_what_is_not_known_to_have_passed_is_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "e.json"
     first, said = run(out, capsys)
@@ -48,6 +49,12 @@ def test_only_what_is_not_known_to_have_passed_is_run(
     assert "(0 run, 4 known" in run(out, capsys)[1]
     assert "(4 run, 0 known" in run(out, capsys, "--again")[1]
 
+    with monkeypatch.context() as other:
+        other.setattr(cells, "checker", lambda kernel: "another check")
+        assert "(4 run, 0 known" in run(tmp_path / "other.json", capsys)[1]
+        assert "(0 run, 4 known" in run(tmp_path / "other.json", capsys)[1]
+    assert "(4 run, 0 known" in run(tmp_path / "other.json", capsys)[1]
+
     first["cells"][1]["source_sha256"] = "0" * 64  # of another text than it has now
     first["cells"][2]["pass"] = False
     first["cells"].append({**first["cells"][0], "cell": "gone/-/f16/sm_80"})
@@ -57,6 +64,24 @@ def test_only_what_is_not_known_to_have_passed_is_run(
     assert all(c["pass"] for c in partial["cells"])
     whole, _ = run(out, capsys)
     assert [c["cell"] for c in whole["cells"]] == keys
+
+
+def test_a_kernel_s_checker_is_its_own_files() -> None:
+    names = {path.stem for path in cells._check_files("geglu")}
+    assert {"__init__", "geglu", "swiglu"} <= names
+    assert "gemm" not in names
+    assert cells.checker("geglu") == cells.checker("geglu") != cells.checker("gemm")
+
+
+@pytest.mark.usefixtures("small")
+def test_a_launch_of_another_kind_is_another_proof() -> None:
+    (subject,) = cells.subjects(cells.repository())
+    (text,) = cells.texts(subject)
+    records = {r.cell: r.to_json() for r in cells.run_text(subject, text)}
+    assert cells.known(subject, text, records)
+    assert not cells.known(subject, text, {})
+    wider = {cell: tuple(replace(e, grid=(9, 1, 1)) for e in some) for cell, some in text.entries.items()}
+    assert not cells.known(subject, replace(text, entries=wider), records)
 
 
 @pytest.mark.usefixtures("small")

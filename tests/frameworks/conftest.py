@@ -33,7 +33,14 @@ kernels:
   where: {dtypes: [f32]}
   reduce: {dtypes: [f32], options: {op: [sum, any]}}
   add_rms_norm: {dtypes: [f32]}
+  gather: {dtypes: [f32]}
+  scatter: {dtypes: [f32]}
+  copy_strided: {dtypes: [f32]}
+  qgemv_batched: {dtypes: [f32], formats: [levels]}
+  moe_gather_qgemv: {dtypes: [f32], formats: [levels]}
   quantize_activations: {dtypes: [f32], formats: [levels]}
+  quantize: {dtypes: [f32], formats: [plain, levels]}
+  dequant_gather: {dtypes: [f32], formats: [plain]}
 profiles:
   default: {}
 """

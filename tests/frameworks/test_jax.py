@@ -68,3 +68,9 @@ def test_its_arrays_are_never_written_to(lib: Any, weights: Any, x: Any) -> None
     ):
         lib.kernel("qgemv", format="plain", dtype="f32")(x, weights, out=y)
     assert not np.asarray(y).any()
+    indices = np.zeros(3, np.int32)
+    with pytest.raises(
+        ArgumentError, match=r"y is an array of jax, whose arrays never change: .*numpy.empty"
+    ):
+        lib.kernel("scatter", dtype="f32")(np.ones((3, N), np.float32), indices, y)
+    assert not np.asarray(y).any()

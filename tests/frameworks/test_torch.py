@@ -111,6 +111,37 @@ def test_every_kernel_is_a_function(lib: Any, ops: Any) -> None:
     assert NAMESPACE in repr(ops)
 
 
+def test_a_quantised_operand_that_may_be_left_out(lib: Any, ops: Any) -> None:
+    x, (a, b, c) = torch.randn(2, K), (quantised(lib, "levels", i, n) for i, n in enumerate((5, 9, 130)))
+    for _ in range(2):  # twice, for what is met again has a plan
+        three, two = ops.qgemv_batched(x, a, b, c), ops.qgemv_batched(x, a, b)
+        assert torch.equal(three, torch.cat([ops.qgemv(x, each) for each in (a, b, c)], 1))
+        assert torch.equal(two, three[:, :14])
+        assert torch.equal(ops.qgemv_batched(x, a, b, w2=c), three)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: ops.qgemv_batched(x, a, b) + 1, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), two + 1)
+    op = getattr(torch.ops, NAMESPACE).qgemv_batched.default
+    for weights in ((a, b), (a, b, c)):
+        args = (x, *(each for w in weights for each in flat(w)))
+        assert set(torch.library.opcheck(op, args, {}).values()) == {"SUCCESS"}
+    with pytest.raises(FormatError, match="w1 has format plain; the kernel takes levels"):
+        ops.qgemv_batched(x, a, quantised(lib, "plain", 0, 9))
+
+
+def test_a_bank_in_the_natural_layout(lib: Any, ops: Any) -> None:
+    members = [quantised(lib, "levels", i) for i in range(3)]
+    bank, x = wootz.stack(members).map(torch.from_numpy), torch.randn(4, K)
+    y = ops.moe_gather_qgemv(x, bank, torch.tensor([2, 0, 5, 2], dtype=torch.int32))
+    for i, expert in enumerate((2, 0, None, 2)):
+        row = torch.zeros(1, N) if expert is None else ops.qgemv(x[i : i + 1], members[expert])
+        assert torch.equal(y[i : i + 1], row)
+    with pytest.raises(ArgumentError, match="weight is a bank of 3; want a matrix"):
+        wt.QuantLinear(bank, namespace=NAMESPACE)
+    with pytest.raises(ArgumentError, match="w is a bank of 3; want a matrix"):
+        ops.linear(x, bank)
+
+
 @pytest.mark.parametrize("rows", [0, 5])
 def test_activations_become_a_tiled_tensor(lib: Any, ops: Any, rows: int) -> None:
     x, level = torch.randn(rows, 256), torch.full((1, 1), 0.5)
@@ -119,6 +150,22 @@ def test_activations_become_a_tiled_tensor(lib: Any, ops: Any, rows: int) -> Non
     assert isinstance(tiled, wootz.TiledTensor)
     assert tiled.fields["scale1"] is level
     assert all(np.array_equal(tiled.fields[name], each) for name, each in want.fields.items())
+
+
+@pytest.mark.parametrize("format", ["plain", "levels"])
+def test_a_matrix_is_quantised(lib: Any, ops: Any, format: str) -> None:
+    x = torch.randn(5, 200)
+    made, want = ops.quantize(x, format=format), wootz.quantize(x, lib.format(format))
+    assert isinstance(made, wootz.QuantizedTensor)
+    assert set(made.fields) == set(want.fields)
+    assert all(torch.equal(made.fields[name], torch.from_numpy(each)) for name, each in want.fields.items())
+
+
+def test_rows_of_a_quantised_matrix(lib: Any, ops: Any) -> None:
+    q, indices = quantised(lib, "plain"), torch.tensor([3, 0, -1, 3, N], dtype=torch.int32)
+    found, every = ops.dequant_gather(q, indices, dtype=torch.float32), torch.from_numpy(q.dequantize())
+    wanted = torch.stack([every[3], every[0], torch.zeros(K), every[3], torch.zeros(K)])
+    assert torch.equal(found, wanted)
 
 
 def flat(q: Any) -> tuple[Any, ...]:
@@ -138,6 +185,7 @@ CALLS = {
         {"stride_h": 2, "padding_w": 1, "groups": 2},
     ),
     "qconv": lambda q, x: ((x.reshape(1, 50, 8, 10), *flat(q)), {"kernel_h": 2, "kernel_w": 2}),
+    "quantize": lambda q, x: ((x,), {"format": "levels"}),
 }
 
 
@@ -233,6 +281,32 @@ def test_an_operand_that_is_written_to_is_not_forgotten(ops: Any) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x, residual, weight), x + residual)
+
+
+def test_rows_put_into_an_array(ops: Any) -> None:
+    """The op gives back what it writes to; a compiled program sees the change."""
+
+    def step(x: torch.Tensor, indices: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y = y + 0
+        ops.scatter(x, indices, y)
+        return ops.gather(y, indices) + y.sum()
+
+    x, y, indices = torch.randn(3, 8), torch.zeros(5, 8), torch.tensor([4, -1, 2], dtype=torch.int32)
+    assert ops.scatter(x, indices, y) is y
+    assert torch.equal(y[[4, 2]], x[[0, 2]])
+    assert not y[[0, 1, 3]].any()
+    wanted = torch.stack([x[0], torch.zeros(8), x[2]]) + (x[0] + x[2]).sum()
+    torch._dynamo.reset()
+    for run in (step, torch.compile(step, fullgraph=True, backend="aot_eager")):
+        torch.testing.assert_close(run(x, indices, torch.zeros(5, 8)), wanted)
+
+
+def test_views_that_are_not_dense(ops: Any) -> None:
+    x = torch.randn(4, 6, 10)
+    for view in (x.transpose(0, 2), x[:, ::2, 1:], x[:1].expand(3, 6, 10), x[2, 3, 4]):
+        made = ops.copy_strided(view)
+        assert made.is_contiguous()
+        assert torch.equal(made, view)
 
 
 # ---- what is refused

@@ -66,6 +66,40 @@ def test_torch(plan: wootz.Plan, q: Any, weights: Any) -> None:
     assert torch.equal(bound(), y)
 
 
+def test_bound_plans_are_captured_and_made_during_a_capture(plan: wootz.Plan, q: Any, weights: Any) -> None:
+    x, out, other = randn(1, K), torch.empty(1, N, device="cuda"), torch.empty(1, N, device="cuda")
+    bound = plan.bind(x, q, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        bound()
+        late = plan.bind(x, q, out=other)
+        late()
+    for _ in range(3):
+        x.copy_(randn(1, K))
+        graph.replay()
+        for found in (out, other):
+            close(found.cpu(), x.cpu(), weights)
+        out.fill_(float("nan"))
+        close(late().cpu(), x.cpu(), weights)
+        close(bound().cpu(), x.cpu(), weights)
+
+
+def test_a_bound_plan_between_other_work(plan: wootz.Plan, q: Any, weights: Any) -> None:
+    """Replays keep the order of their stream: what comes before is read, what comes after is not."""
+    x, out = randn(1, K), torch.empty(1, N, device="cuda")
+    bound = plan.bind(x, q, out=out)
+    seen, inputs = [], []
+    busy()
+    for _ in range(20):
+        fresh = randn(1, K)
+        x.copy_(fresh)
+        bound()
+        seen.append(out.clone())
+        inputs.append(fresh)
+    for y, given in zip(seen, inputs):
+        close(y.cpu(), given.cpu(), weights)
+
+
 @pytest.mark.skipif(not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="an older torch")
 def test_torch_is_read_the_fast_way_and_allocates_nothing(plan: wootz.Plan, q: Any) -> None:
     x, out = randn(1, K), torch.empty(1, N, device="cuda")

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -272,18 +273,37 @@ def index_bytes(sections: Mapping[str, Sequence[Record]]) -> bytes:
     """The text of an index: a line a record, sections sorted by key."""
     names = ("targets", "kernels", "formats", "cells")
     header = {
-        "wootz_index": 1,
+        "wootz_index": 2,
         "generator": "test",
         "compilers": {},
         "nvrtc": NVRTC,
         "count": {name: len(sections[name]) for name in names},
     }
-    lines = [_dump(header)[:-1] + ","]
+    lines, spans = [_dump(header)[:-1] + ","], {}
     for number, name in enumerate(names):
         lines.append(f'{"]," if number else ""}"{name}":[')
         records = sorted(sections[name], key=lambda record: str(record["key"]))
+        start = sum(len(line) + 1 for line in lines)
         lines += [_dump(record) + ("," if i + 1 < len(records) else "") for i, record in enumerate(records)]
-    return ("\n".join(lines) + "\n]}\n").encode()
+        spans[name] = [start, sum(len(line) + 1 for line in lines)]
+    return ("\n".join(lines) + f'\n],"spans":{_dump(spans)}}}\n').encode()
+
+
+def edit_index(path: Path, old: bytes, new: bytes) -> None:
+    """Replaces bytes of an index, whose last line then says where its sections are now."""
+    data = path.read_bytes()
+    assert old in data
+    *lines, _, _ = data.replace(old, new).split(b"\n")
+    spans, at, inside = dict[str, list[int]](), 0, ""
+    for line in lines:
+        opened = re.match(rb'(?:\],)?"(\w+)":\[$', line)
+        if opened:
+            inside = opened[1].decode()
+            spans[inside] = [at + len(line) + 1] * 2
+        at += len(line) + 1
+        if inside and not opened:
+            spans[inside][1] = at
+    path.write_bytes(b"\n".join(lines) + f'\n],"spans":{_dump(spans)}}}\n'.encode())
 
 
 def _dump(record: Mapping[str, Any]) -> str:

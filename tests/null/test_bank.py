@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wootz.errors import ArgumentError, FormatError
-from wootz.formats import Descriptor, quantize
+from wootz.formats import Descriptor, QuantizedTensor, decode, decode_exact, quantize
 from wootz.formats.bank import stack
 from wootz.formats.packed import PackedTensor, prepack, unpack
 from wootz.formats.tiles import TiledTensor, tile, untile
@@ -55,6 +55,33 @@ def test_tiled_members_give_a_tiled_bank() -> None:
     bank = stack(made)
     assert isinstance(bank, TiledTensor)
     assert bank.shape == (2, 5, 64)
+
+
+@pytest.mark.parametrize("name", ["nvfp4", "fp8_e4m3_b128", "uint4_z", "q4_0"])
+def test_matrices_in_the_natural_layout_give_a_bank(name: str) -> None:
+    descriptor = Descriptor.parse(FORMATS[name].descriptor())
+    rng = np.random.default_rng(0)
+    members = [quantize(rng.standard_normal((37, 300)) * 2.0**i, descriptor) for i in range(3)]
+    bank = stack(members)
+    assert isinstance(bank, QuantizedTensor)
+    assert bank.shape == pickle.loads(pickle.dumps(bank)).shape == (3, 37, 300)
+    assert repr(bank).startswith(
+        f"QuantizedTensor({name}, 3x37x300, {bank.nbytes} bytes: codes uint8[3, 37, "
+    )
+    assert bank.nbytes == sum(member.nbytes for member in members)
+    for i, member in enumerate(bank.matrices()):
+        for field, array in member.fields.items():
+            np.testing.assert_array_equal(array, members[i].fields[field])
+        np.testing.assert_array_equal(bank.dequantize()[i], members[i].dequantize())
+    for convert in (prepack, tile, decode, decode_exact):
+        with pytest.raises(ArgumentError, match=r"wanted a matrix; got a bank of 3: see its matrices\(\)"):
+            convert(bank)  # type: ignore[operator]
+    with pytest.raises(
+        ArgumentError, match=r"field codes: wanted shape \(2, 37, \d+\) for 37x300; got \(3, "
+    ):
+        QuantizedTensor(bank.format, (2, 37, 300), bank.fields)
+    with pytest.raises(ArgumentError, match=r"shape: wanted \(matrices, N, K\) with matrices from 1; got"):
+        QuantizedTensor(bank.format, (0, 37, 300), bank.fields)
 
 
 def test_members_that_differ_are_refused() -> None:

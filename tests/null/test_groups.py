@@ -49,6 +49,8 @@ def test_indices() -> None:
     for bad in (4, -1):
         with pytest.raises(ArgumentError, match=rf"indices\[1\]: wanted 0 to 3, .* got {bad}"):
             check_indices(ints(0, bad), 4)
+    with pytest.raises(ArgumentError, match=r"one of the 4 rows of x; got 9"):
+        check_indices(ints(9), 4, "rows of x")
 
 
 def test_other_arrays() -> None:
@@ -66,8 +68,8 @@ def test_groups_of_tiles_begin_at_whole_tiles() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, "7", 7.5, -1, True])
-def test_rows_and_experts_are_whole_numbers(wrong: object) -> None:
+def test_rows_and_counts_are_whole_numbers(wrong: object) -> None:
     with pytest.raises(ArgumentError, match="rows: wanted a whole number from 0"):
         check_groups(np.int32([1]), np.int32([0]), wrong)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="experts: wanted a whole number from 1"):
+    with pytest.raises(ArgumentError, match="count: wanted a whole number from 1"):
         check_indices(np.int32([0]), wrong)  # type: ignore[arg-type]

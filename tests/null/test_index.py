@@ -44,12 +44,14 @@ def test_a_record_is_a_line_and_sections_are_sorted(tmp_path: Path) -> None:
     text = (tmp_path / "index.json").read_text()
     lines = text.split("\n")
     whole = json.loads(text)
-    assert lines[0].startswith('{"wootz_index":1,"generator":"')
+    assert lines[0].startswith('{"wootz_index":2,"generator":"')
     assert lines[0].endswith('"count":{"formats":2,"kernels":1,"targets":1,"cells":4},')
     assert lines[1] == '"targets":['
-    assert lines[-2:] == ["]}", ""]
+    assert lines[-2:] == ['],"spans":' + json.dumps(whole["spans"], separators=(",", ":")) + "}", ""]
     for section in index.SECTIONS:
         start = next(i for i, line in enumerate(lines) if line.endswith(f'"{section}":['))
+        first, end = whole["spans"][section]
+        assert json.loads(f"[{text[first:end]}]") == whole[section]
         records = whole[section]
         for i, record in enumerate(records):
             line = lines[start + 1 + i]
@@ -91,7 +93,7 @@ def _edit(folder: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"wootz_index":2}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"wootz_index":1}'])
 def test_what_is_no_index_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "index.json").write_text(text)
     with pytest.raises(BuildError, match=r"index\.json"):

@@ -214,8 +214,7 @@ def test_no_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("damage", ['"files":7', '"files":[7]'])
 def test_a_damaged_library(folder: Path, capsys: pytest.CaptureFixture[str], damage: str) -> None:
-    index = folder / "index.json"
-    index.write_text(index.read_text().replace('"files":[]', damage, 1))
+    tools.edit_index(folder / "index.json", b'"files":[]', damage.encode())
     status, out, err = run(capsys, "--artifacts", folder)
     assert (status, err) == (1, "")
     assert "library  unusable: " in out

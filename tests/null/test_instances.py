@@ -17,7 +17,7 @@ from gen.lower import templates
 from gen.manifest import KernelSpec
 from gen.target import Target
 
-PLAIN = Target("plain", "cuda", "arch", frozenset({"f16", "mma"}), shared_max=1 << 17)
+PLAIN = Target("plain", "cuda", "arch", frozenset({"f16", "mma"}), shared_bytes=1 << 12, shared_max=1 << 17)
 BARE = Target("bare", "cuda", "arch", frozenset({"f16"}))
 HOST = Target("host", "cpu", features=frozenset({"f16", "mma"}))
 KERNEL = KernelSpec("probe", ("f16", "i8"), (), {"act": ("none", "relu")})

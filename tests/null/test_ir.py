@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+import traceback
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -99,13 +101,70 @@ def _barrier_by_group(b: Builder) -> None:
         b.barrier()
 
 
+def _lanes_by_a_variable(b: Builder) -> None:
+    """Which a later trip of the loop finds set to what the lanes do not agree on."""
+    v = b.var("v", 0, "u32")
+    with b.loop(0, 4):
+        with b.when(v.get().eq(0)):
+            b.lane_sum(b.thread().cast("f32"))
+        v.set(b.thread())
+
+
+def _lanes_by_a_branch(b: Builder) -> None:
+    """A constant, which only some of the lanes set."""
+    v = b.var("v", 0, "u32")
+    with b.when(b.thread().eq(3)):
+        v.set(1)
+    with b.when(v.get().eq(0)):
+        b.lane_sum(b.thread().cast("f32"))
+
+
 def _lane_by_part_of_a_group(b: Builder) -> None:
     with b.when((b.thread() // 16).eq(0)):
         b.lane_sum(b.thread().cast("f32"))
 
 
 def _add(*types: str) -> Build:
-    return lambda b: (put(b, raw("add", types[0], *(b.const(1, t) for t in types))), None)[1]
+    return lambda b: (put(b, raw("add", types[0], *(any_of(b, t) for t in types))), None)[1]
+
+
+def any_of(b: Builder, dtype: str) -> Val:
+    """A value of any type."""
+    return b.load(b.buffer(f"any_{dtype}{len(b.function.params)}", dtype), 0)
+
+
+def _again(b: Builder) -> None:
+    put(b, b.thread().value)
+
+
+def _a_region_again(b: Builder) -> None:
+    with b.when(b.thread() < 1):
+        b.barrier()
+    put(b, b.function.body.statements[-1])  # type: ignore[arg-type]
+
+
+def _one_name(b: Builder) -> None:
+    b.buffer("s", "f32")
+    b.shared("s", "f32", 4)
+
+
+def _short_table(b: Builder) -> None:
+    b.function.refs.append(Ref("t", "f32", "table", 2, values=(1.0,)))
+
+
+def _whole_groups(op: str) -> Build:
+    def build(b: Builder) -> None:
+        b.function.threads = 48
+        if op == "lane_xor":
+            b.lane_sum(b.const(1.0, "f32"))
+        else:
+            b.tile_fill(b.tiles("c", "sum", "f32", 1, SHAPE), 0, 0.0)
+
+    return build
+
+
+def _one(op: str, dtype: str, *args: Callable[[Builder], Val], **attrs: Any) -> Build:
+    return lambda b: (put(b, raw(op, dtype, *(a(b) for a in args), **attrs)), None)[1]
 
 
 def _at(name: str, op: str, *args: Any, dtype: str = "", **more: Any) -> Build:
@@ -149,8 +208,31 @@ def _offset(b: Builder) -> None:
     )
 
 
+def _choose(condition: Callable[[Builder], Val], *names: str) -> Build:
+    """Between two of buffers x and z (u8), f (f32), y (written), and one that is not declared."""
+
+    def build(b: Builder) -> None:
+        memory = {"x": b.buffer("x", "u8"), "z": b.buffer("z", "u8"), "f": b.buffer("f", "f32")}
+        memory |= {"y": b.buffer("y", "u8", "out"), "stranger": Ref("stranger", "u8", "global")}
+        then, orelse = (memory[name] for name in names)
+        b.choose(condition(b), then, orelse)
+
+    return build
+
+
+def _some(b: Builder) -> Val:
+    return b.thread() < 3
+
+
 def _function(name: str) -> Build:
     return lambda b: (put(b, raw(name, "u32", b.thread())), None)[1]
+
+
+def _dot4(*types: str) -> Build:
+    def build(b: Builder) -> None:
+        put(b, raw("dot4_i8", "i32", *[b.const(1, kind) for kind in types]))
+
+    return build
 
 
 def _select(*types: str) -> Build:
@@ -222,7 +304,7 @@ TILE_RULES: list[tuple[str, Build, str]] = [
      "tile_load reaches declared global or shared memory; found l in local"),
     ("tile memory", _tile("tile_load", "a"),
      "tile_load reaches declared global or shared memory; found none"),
-    ("tile memory type", _tile("tile_load", "a", "t"),
+    ("tile memory type", _tile("tile_load", "a", "x"),
      "tile_load moves elements of a's type f16; found f32"),
     ("tile bounds", _tile("tile_load", "a", "s", args=(0, 1, 8)),
      "s has 64 elements; found a tile that ends at 65"),
@@ -259,6 +341,8 @@ RULES: list[tuple[str, Build, str]] = [
     ("barrier memory", _barrier_by_memory, "barrier is reached by all lanes together"),
     ("barrier group", _barrier_by_group, "barrier is reached by all lanes together"),
     ("lanes", _divergent("lane"), "lane_xor is reached by all lanes together"),
+    ("lanes variable", _lanes_by_a_variable, "lane_xor is reached by all lanes together"),
+    ("lanes branch", _lanes_by_a_branch, "lane_xor is reached by all lanes together"),
     ("lanes part", _lane_by_part_of_a_group, "lane_xor is reached by all lanes together"),
     ("operand type", _add("f16", "f16"), "add takes ['f32', 'i32', 'u32', 'u64']; found f16"),
     ("fma type", lambda b: (put(b, raw("fma", "u32", *[b.thread()] * 3)), None)[1],
@@ -267,6 +351,8 @@ RULES: list[tuple[str, Build, str]] = [
     ("mixed types", _add("u32", "f32"), "add's operands have one type; found ['u32', 'f32']"),
     ("select arms", _select("bool", "f32", "u32"), "select's operands have one type; found ['f32', 'u32']"),
     ("select", _select("u32", "f32", "f32"), "select's condition is a bool; found u32"),
+    ("dot4 words", _dot4("i32", "i32", "i32"), "dot4_i8 takes ['u32']; found i32"),
+    ("dot4 sum", _dot4("u32", "u32", "u32"), "dot4_i8 adds to an i32; found u32"),
     ("result", lambda b: (put(b, raw("lt", "u32", b.thread(), b.thread())), None)[1],
      "lt gives bool; found u32"),
     ("same result", lambda b: (put(b, raw("add", "u64", *[b.thread()] * 2)), None)[1],
@@ -314,11 +400,52 @@ RULES: list[tuple[str, Build, str]] = [
     ("offset none", _at("y", "offset", 1), "offset moves a declared buffer; found y"),
     ("offset type", lambda b: (b.at(b.buffer("x", "u8"), one(b)), None)[1],
      "an offset is u32 or u64; found f32"),
+    ("choose", _choose(_some, "x", "stranger"), "choose is between declared buffers; found x, stranger"),
+    ("choose types", _choose(_some, "x", "f"),
+     "choose is between read-only buffers of one type; found ['u8', 'u8', 'f32']"),
+    ("choose written", _choose(_some, "y", "x"),
+     "choose is between read-only buffers of one type; found ['u8', 'u8 (writable)', 'u8']"),
+    ("choose by", _choose(lambda b: b.thread(), "x", "z"), "choose takes a bool; found u32"),
     ("bitcast", _cast("bitcast", "f16", "u32"), "bitcast keeps the size; found f16 to u32"),
     ("cast", _cast("cast", "bf16", "f16"),
      "a cast between 16-bit floats goes through f32; found bf16 to f16"),
     ("mask", _mask(32), "lane_xor's mask is within 32 lanes; found 32"),
     ("mask 0", _mask(0), "lane_xor's mask is within 32 lanes; found 0"),
+    ("one name", _one_name, "each argument and object has a name of its own; found s twice"),
+    ("empty object", lambda b: (b.shared("s", "f32", 0), None)[1],
+     "an object has one element or more; found s of 0"),
+    ("table size", _short_table, "a table of 2 has as many values; found t with 1"),
+    ("value again", _again, "a statement stands in one place; found thread twice"),
+    ("region again", _a_region_again, "a statement stands in one place; found if twice"),
+    ("stray argument", _one("param", "u32", name="n"),
+     "an argument is one of the function's, an index a loop's; found param as a statement"),
+    ("stray index", _one("index", "u32"),
+     "an argument is one of the function's, an index a loop's; found index"),
+    ("lanes of a part", _whole_groups("lane_xor"),
+     "lane_xor is for blocks of whole groups of 32 lanes; found 48 threads"),
+    ("tile of a part", _whole_groups("tile_fill"),
+     "tile_fill is for blocks of whole groups of 32 lanes; found 48 threads"),
+    ("atomic space", _at("l", "atomic_add", 0, one),
+     "atomic_add reaches global or shared memory; found l in"),
+    ("atomic type", lambda b: (put(b, raw("atomic_add", "", b.const(0, "u32"), b.const(1, "u8"),
+                                          ref=b.buffer("z", "u8", "out"))), None)[1],
+     "atomic_add adds u32 or i32 or f32; found u8"),
+    ("half constant", _one("const", "f16", value=1),
+     "a constant of 16-bit floats is 0, others are cast from f32; found 1"),
+    ("constant", _one("const", "u32", value=-1),
+     "a constant of u32 is a whole number from 0 to 4294967295; found -1"),
+    ("signed constant", _one("const", "i32", value=2**31),
+     "a constant of i32 is a whole number from -2147483648"),
+    ("truth", _one("const", "bool", value=2), "a constant of bool is a whole number from 0 to 1; found 2"),
+    ("broken constant", _one("const", "u8", value=1.5), "a constant of u8 is a whole number from 0 to 255"),
+    ("no constant", _one("const", "f32"), "a constant of f32"),
+    ("axis", _one("block", "u32", axis=3), "block's axis is 0, 1 or 2; found 3"),
+    ("grid axis", _one("grid", "u32"), "grid's axis is 0, 1 or 2; found None"),
+    ("half", _one("unpack_f16", "f32", lambda b: b.thread(), half=2),
+     "unpack_f16's half is 0 (low) or 1 (high); found 2"),
+    ("cast of a bool", _cast("cast", "bool", "u32"),
+     "a bool is made by comparing, and chosen by with select; found bool to u32"),
+    ("bits of a bool", _cast("bitcast", "u8", "bool"), "a bool is made by comparing"),
     *TILE_RULES,
 ]  # fmt: skip
 
@@ -359,9 +486,65 @@ def test_every_rule_has_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not missed, f"no program breaks the rules at these lines of gen/verify.py: {missed}"
 
 
+def test_each_rule_is_needed() -> None:
+    """Without a rule one of its programs passes, or meets no other rule: no rule stands in for another."""
+    source = inspect.getsource(verify)
+    places = [n.lineno for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Raise)]
+    reached: dict[int, list[Build]] = {}
+    for _, build, _ in RULES:
+        reached.setdefault(_line(verify, build), []).append(build)
+    idle = []
+    for line in places:
+        module = _without(source, line)
+        if not any(_line(module, build) == 0 for build in reached.get(line, [])):
+            idle.append(line)
+    assert not idle, f"rules of gen/verify.py that another one makes good, or with no program: {idle}"
+
+
+def _line(module: Any, build: Build) -> int:
+    """Where a program is refused; 0: nowhere, or it only breaks what reads it."""
+    b = builder()
+    build(b)
+    try:
+        module.verify(b.function, GPU)
+    except module.VerifyError as error:
+        frames = [f for f in traceback.walk_tb(error.__traceback__) if f[0].f_code.co_name != "fail"]
+        return frames[-1][1]
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return 0
+    return 0
+
+
+def _without(source: str, line: int) -> Any:
+    """gen.verify with one refusal taken out."""
+
+    class Cut(ast.NodeTransformer):
+        def visit_Raise(self, node: ast.Raise) -> ast.stmt:
+            return ast.copy_location(ast.Pass(), node) if node.lineno == line else node
+
+    module = types.ModuleType(verify.__name__)
+    module.__package__, module.__dict__["__file__"] = verify.__package__, "rules"
+    sys.modules["gen._rules"] = module
+    module.__name__ = "gen._rules"
+    exec(compile(Cut().visit(ast.parse(source)), "rules", "exec"), module.__dict__)
+    return module
+
+
 def test_uniform_control_flow_is_accepted() -> None:
     b = builder(64)
     staged(b)
+    assert verify.verify(b.function, GPU) is b.function
+
+
+def test_a_variable_of_what_all_agree_on_is_one_too() -> None:
+    b = builder(64)
+    x, count = b.buffer("lengths", "u32"), b.scalar("n")
+    v = b.var("v", count, "u32")
+    with b.when(count.ne(0)):
+        v.set(b.load(x, b.block()))
+    with b.loop(0, v.get()) as i:
+        b.barrier()
+        v.set(v.get() + i)
     assert verify.verify(b.function, GPU) is b.function
 
 

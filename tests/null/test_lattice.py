@@ -12,7 +12,9 @@ import pytest
 
 from gen import emit, explain, family, plan, tiles
 from gen.family import Arg, Family, Instance, Operand
+from gen.kernels import _gemv, _rows
 from gen.manifest import KernelSpec
+from gen.packed import plain, steps
 from gen.target import Target
 from gen.tiles import Cost, Lattice, Point
 
@@ -110,7 +112,7 @@ def test_the_kernels_that_ship_declare_what_their_targets_can_run() -> None:
         lattice = family.family(kernel.name).lattice
         for target in manifest.targets.values() if lattice else ():
             for dtype in kernel.dtypes:
-                for options in emit.choices(kernel.options):
+                for options in emit.choices(kernel.options, kernel.knobs):
                     fmt = next(iter(manifest.formats.values())) if kernel.formats else None
                     if emit.refusal(kernel, fmt, dtype, target, options) is None and lattice is not None:
                         given = lattice(fmt, dtype, target, options)
@@ -119,3 +121,46 @@ def test_the_kernels_that_ship_declare_what_their_targets_can_run() -> None:
                             target.name,
                             dtype,
                         )
+
+
+TARGETS = [
+    target
+    for target in plan.load(Path(__file__).resolve().parents[2] / "kernels.yaml").targets.values()
+    if target.kernels == "all"
+]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_what_row_kernels_take_is_allowed(target: Target) -> None:
+    for dtype in ("f16", "f32"):
+        allowed = [each.point for each in tiles.allowed(_rows.lattice(None, dtype, target, {}), target)]
+        for share in (*_rows.shares(dtype, target), *_rows.passes_once(dtype, target)):
+            point = {"lanes": share.lanes, "count": share.count, "held": share.vectors * share.count}
+            assert {name: point[name] for name in allowed[0]} in allowed, share
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_what_gemv_takes_is_allowed(target: Target) -> None:
+    """One of its tiles for each number of rows, whatever the format."""
+    manifest = plan.load(Path(__file__).resolve().parents[2] / "kernels.yaml")
+    for fmt in (*manifest.formats.values(), plain("f16")):
+        found = list(tiles.candidates(_gemv.lattice(fmt, target), target))
+        allowed = [each.point for each in found if not each.reason]
+        for tile in _gemv.tiles(target, steps(fmt)):
+            point = {
+                "m": tile.m,
+                "rows": tile.rows,
+                "groups": tile.groups,
+                "stage": _gemv.STAGE if tile.waves else 0,
+                "resident": max(1, tile.resident),
+            }
+            assert {name: point[name] for name in allowed[0]} in allowed, (fmt.name, tile)
+
+
+def test_reasons_of_gemv_name_the_limit() -> None:
+    manifest = plan.load(Path(__file__).resolve().parents[2] / "kernels.yaml")
+    target = replace(manifest.targets["sm_90a"], shared_bytes=1024, registers=16384)
+    found = tiles.candidates(_gemv.lattice(manifest.formats["int4"], target), target)
+    reasons = {each.reason for each in found}
+    assert any(reason.endswith("bytes of shared memory, the target has 1024") for reason in reasons)
+    assert any("registers" in reason and reason.endswith("the target has 16384") for reason in reasons)

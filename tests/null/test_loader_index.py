@@ -53,11 +53,19 @@ def test_find_among_few(count: int) -> None:
         (b"", "is no index"),
         (b"hello\n", "is no index"),
         (b'{"other":1,\n', "has index version None"),
-        (GOOD.replace(b'"wootz_index":1', b'"wootz_index":2'), "has index version 2, this wootz reads 1"),
+        (GOOD.replace(b'"wootz_index":2', b'"wootz_index":1'), "has index version 1, this wootz reads 2"),
         (GOOD.replace(b'"count":{', b'"counts":{'), "has no record counts"),
-        (GOOD.replace(b'"cells":6', b'"cells":7'), "cells has 6 records, its header says 7"),
-        (GOOD.replace(b'{"key":"copy"},\n', b""), "kernels has 1 records, its header says 2"),
-        (GOOD.replace(b'"formats":[', b'"formets":['), "truncated: it has no section 'formats'"),
+        (
+            GOOD.replace(b'{"key":"copy"},\n', b""),
+            "damaged: section 'formats' is not where its last line says",
+        ),
+        (GOOD.replace(b'"key":"a"', b'"key":"ab"'), r"damaged: its sections end at byte \d+, its last line"),
+        (GOOD.replace(b'"formats":[\n', b'"formets":[\n'), "damaged: section 'formats' is not where"),
+        (GOOD.replace(b'"spans":', b'"spins":'), "truncated: its last line does not say"),
+        (
+            GOOD.replace(b'"spans":{"targets":[', b'"spans":{"targets":["'),
+            "truncated: its last line does not",
+        ),
     ],
 )
 def test_refused(data: bytes, message: str) -> None:

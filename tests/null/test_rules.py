@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from wootz import checks, errors
 from wootz.arguments import Call, Reader, Request
-from wootz.formats import Descriptor
+from wootz.formats import Descriptor, QuantizedTensor, quantize
 from wootz.signature import Binding, Signature
 
 from gen import emit, index, plan
@@ -123,6 +123,34 @@ def quantizer(format: str) -> Reader:
     record = emit.kernel_record(MANIFEST.kernels["quantize_activations"])
     descriptor = Descriptor.parse(index.format_record(MANIFEST.formats[format]))
     return Reader(Signature.parse(record), Request("quantize_activations", descriptor, "f16", {}), {})
+
+
+def test_a_tensor_of_the_natural_layout_is_written_whole() -> None:
+    record = emit.kernel_record(MANIFEST.kernels["quantize"])
+    x = np.zeros((3, 200), F16)
+    for name, fields in (("nvfp4", {"codes", "scale", "scale1"}), ("q4_0", {"codes"})):
+        descriptor = Descriptor.parse(index.format_record(MANIFEST.formats[name]))
+        kernel = Reader(Signature.parse(record), Request("quantize", descriptor, "f16", {}), {})
+        made = read(kernel, x)
+        assert isinstance(made, QuantizedTensor)
+        assert (made.format, made.shape, set(made.fields)) == (descriptor, (3, 200), fields)
+        assert read(kernel, x, out=made) is made
+        arrays = kernel.assume("the call", {"n": 3, "k": 200}).arrays
+        assert set(arrays) == {"x", *(f"y.{name}" for name in fields)}
+        with pytest.raises(errors.ArgumentError, match=r"out\.codes has shape .*want"):
+            read(kernel, np.zeros((4, 200), F16), out=made)
+
+
+def test_indices_of_rows_are_int32_of_one_axis() -> None:
+    record = emit.kernel_record(MANIFEST.kernels["dequant_gather"])
+    descriptor = Descriptor.parse(index.format_record(MANIFEST.formats["int4"]))
+    kernel = Reader(Signature.parse(record), Request("dequant_gather", descriptor, "f16", {}), {})
+    w = quantize(np.ones((5, 64)), descriptor)
+    assert read(kernel, w, np.zeros(7, np.int32)).shape == (7, 64)
+    with pytest.raises(errors.DtypeError, match=r"indices has elements of type i64; .* i32"):
+        read(kernel, w, np.zeros(7, np.int64))
+    with pytest.raises(errors.ArgumentError, match="indices has 2 dimensions"):
+        read(kernel, w, np.zeros((7, 1), np.int32))
 
 
 def test_a_scale_that_the_format_has_not_is_refused() -> None:

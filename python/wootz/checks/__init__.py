@@ -8,7 +8,10 @@ A file <kernel>.py has
     operands(format, size, dtype, options, rng) -> value by name, in the kernel's order: NumPy storage (bf16,
                    e4m3: raw bits), quantised tensors; optional operands and scalars that the run gives, too
     expect(operands, dtype, options) -> Expected
-    updated(operands, dtype, options) -> Expected by name, where the kernel writes to operands, too
+    updated(operands, dtype, options) -> Expected by name, where the kernel writes to operands, too; by
+                   operand.field, in bytes, where those are tensors
+    bits(operands, dtype, options) -> arrays by name, of the output and of what is written to, that a kernel
+                   which moves bits gives to the bit, whatever NaN holds
 """
 
 from __future__ import annotations
@@ -20,12 +23,13 @@ from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ArgumentError
 from ..formats import Descriptor
 from ..reference import Expected
 
-__all__ = ["Check", "Size", "check", "expect", "known"]
+__all__ = ["Check", "Size", "array_of", "check", "exact", "expect", "known", "updates"]
 
 Size = dict[str, int]
 
@@ -68,9 +72,24 @@ def expect(kernel: str, options: Mapping[str, str], operands: Mapping[str, Any],
     return check(kernel).expect(operands, dtype, options)
 
 
+def array_of(operands: Mapping[str, Any], name: str) -> NDArray[Any]:
+    """An operand, or a field of one, by the names of `updates`."""
+    operand, _, part = name.partition(".")
+    found: NDArray[Any] = operands[operand].fields[part] if part else operands[operand]
+    return found
+
+
 def updates(
     kernel: str, options: Mapping[str, str], operands: Mapping[str, Any], dtype: str
 ) -> dict[str, Expected]:
     """What a kernel leaves in the operands that it writes to."""
     updated = getattr(check(kernel), "updated", None)
     return updated(operands, dtype, options) if updated else {}
+
+
+def exact(
+    kernel: str, options: Mapping[str, str], operands: Mapping[str, Any], dtype: str
+) -> dict[str, NDArray[Any]]:
+    """What a kernel that moves bits writes, by name; of others nothing."""
+    bits = getattr(check(kernel), "bits", None)
+    return bits(operands, dtype, options) if bits else {}

@@ -10,10 +10,14 @@ import numpy as np
 from ..reference import Expected, to_double
 from ._flat import brief, operands, shapes, small
 
-__all__ = ["brief", "expect", "operands", "shapes", "small"]
+__all__ = ["bits", "brief", "expect", "operands", "shapes", "small"]
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
     """y = x."""
     value = to_double(operands["x"], dtype)
     return Expected(value, np.zeros_like(value))
+
+
+def bits(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> dict[str, Any]:
+    return {"y": operands["x"]}

@@ -64,4 +64,5 @@ def _zeros(q: QuantizedTensor) -> NDArray[np.float64]:
     zero = zero_values(q.format, side_entries(q))
     if zero is None:
         return np.zeros(q.shape)
-    return expand(zero.astype(np.float64), q.format.block, q.shape, 0, q.shape[0])
+    n, k = q.shape
+    return expand(zero.astype(np.float64), q.format.block, (n, k), 0, n)

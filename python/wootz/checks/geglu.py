@@ -14,4 +14,4 @@ _OPS = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
-    return gated(operands["x"], dtype, _OPS[options["approximate"]])
+    return gated(operands["x"], dtype, _OPS[options["approximate"]], options)

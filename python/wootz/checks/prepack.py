@@ -40,7 +40,7 @@ def operands(
 ) -> dict[str, Any]:
     w = random_tensor(needed(format, "prepack"), (size["n"], size["k"]), rng, specials=True)
     packing = Packing.of(w.format)
-    blank = {"units": np.full(packing.units(w.shape), 255, np.uint8)}
+    blank = {"units": np.full(packing.units((size["n"], size["k"])), 255, np.uint8)}
     blank |= {name: w.fields[name] for name in packing.tensors}
     return {"w": w, "y": PackedTensor(w.format, w.shape, blank)}
 

@@ -1,7 +1,8 @@
 """reduce: y = op over each row.
 
 max, min, argmax, argmin, any and all are exact; M of sum and mean is the sum of |x|, of prod |y|, and c grows
-with the row.
+with the row. Compensated sums are exact but for what is lost of what was lost: M = |y| and a 2^-24th of the
+sum of |x| for each pair of the c roundings.
 """
 
 from __future__ import annotations
@@ -71,4 +72,7 @@ def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) 
             return Expected(value, bound(value, dtype, 2.0 * x.shape[1], np.abs(value)))
         share = x.shape[1] if op == "mean" else 1
         value = x.sum(axis=1) / share
-        return Expected(value, bound(value, dtype, roundings(x.shape[1]), np.abs(x).sum(axis=1) / share))
+        count, magnitude = roundings(x.shape[1]), np.abs(x).sum(axis=1) / share
+        if options.get("accumulation") == "compensated":
+            return Expected(value, bound(value, dtype, 4.0, np.abs(value) + count**2 * 2.0**-24 * magnitude))
+        return Expected(value, bound(value, dtype, count, magnitude))

@@ -10,7 +10,7 @@ import numpy as np
 from ..formats import Descriptor
 from ..reference import Expected, bound, to_double
 from ._data import activations
-from .unary import OPERATIONS, TINY
+from .unary import OPERATIONS, TINY, precision
 
 SIZES = ((0, 4), (1, 2), (3, 14), (5, 64), (17, 1000), (4, 2048), (3, 4098))
 """(m, k): none, one number, ragged, whole vectors."""
@@ -41,10 +41,10 @@ def operands(
     return {"x": np.where(np.isinf(to_double(x, dtype)) & up, activations(x.shape, dtype, rng), x)}
 
 
-def gated(x: Any, dtype: str, op: str) -> Expected:
+def gated(x: Any, dtype: str, op: str, options: Mapping[str, str]) -> Expected:
     """By the reference of a unary op."""
-    activation: Callable[..., Any]
-    activation, roundings, magnitude = OPERATIONS[op]
+    activation: Callable[..., Any] = OPERATIONS[op][0]
+    roundings, magnitude = precision(op, options)
     with np.errstate(all="ignore"):
         gate, up = np.split(to_double(x, dtype), 2, axis=1)
         opened = activation(gate)
@@ -54,4 +54,4 @@ def gated(x: Any, dtype: str, op: str) -> Expected:
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
-    return gated(operands["x"], dtype, "silu")
+    return gated(operands["x"], dtype, "silu", options)

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from ..errors import ArgumentError, FormatError
 from ..lazy_numpy import np
-from .tensor import array_mover
+from .moving import array_mover
 
-__all__ = ["Banked", "stack"]
+__all__ = ["Banked", "check_banked", "check_shape", "one_matrix", "stack"]
 
 T = TypeVar("T", bound="Banked")
 
@@ -31,11 +31,17 @@ class Banked:
         return self._with(self.shape, {name: fn(array) for name, array in self.fields.items()})
 
     def to(self: T, device: str) -> T:
-        """The tensor on another device; see QuantizedTensor.to."""
+        """The tensor on another device.
+
+        device: "cpu" (NumPy arrays) or "cuda:N": torch tensors if torch has CUDA, else CuPy arrays, else
+        wootz.DeviceArray. Raises ArgumentError (any other device), DeviceError or DriverError (it is absent).
+        """
         return self.map(array_mover(device))
 
     def matrix(self: T, i: int) -> T:
-        """One matrix of a bank. Raises ArgumentError where there is none of that number."""
+        """One matrix of a bank. Its fields are parts of the bank's; kernels want them to begin at whole 16
+        bytes, as those of `matrix(i).map(numpy.copy)` do. Raises ArgumentError where there is none of that
+        number."""
         if len(self.shape) != 3:
             raise ArgumentError(f"matrix: wanted a bank, of shape (matrices, N, K); got {self.shape}")
         if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < self.shape[0]:
@@ -47,8 +53,36 @@ class Banked:
         return [self] if len(self.shape) == 2 else [self.matrix(i) for i in range(self.shape[0])]
 
 
+def check_shape(shape: Any) -> tuple[int, int]:
+    """(N, K) as integers; ArgumentError for any other rank or an empty axis."""
+    try:
+        n, k = (int(v) for v in shape)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"shape: wanted (N, K); got {shape!r}") from None
+    if n < 1 or k < 1:
+        raise ArgumentError(f"shape: wanted at least one row and one column; got ({n}, {k})")
+    return n, k
+
+
+def check_banked(shape: Any) -> tuple[int, ...]:
+    """(N, K), or that behind a number of matrices, from 1."""
+    if not isinstance(shape, (tuple, list)) or len(shape) != 3:
+        return check_shape(shape)
+    count, *matrix = shape
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ArgumentError(f"shape: wanted (matrices, N, K) with matrices from 1; got {tuple(shape)}")
+    return (count, *check_shape(matrix))
+
+
+def one_matrix(name: str, tensor: Banked) -> tuple[int, int]:
+    """(N, K). ArgumentError for a bank."""
+    if len(tensor.shape) != 2:
+        raise ArgumentError(f"{name}: wanted a matrix; got a bank of {tensor.shape[0]}: see its matrices()")
+    return check_shape(tensor.shape)
+
+
 def stack(members: Iterable[T]) -> T:
-    """A bank, on the CPU, of matrices in one layout: a PackedTensor or TiledTensor of three axes.
+    """A bank, on the CPU, of matrices in one layout: a tensor of their kind of three axes.
 
     Raises ArgumentError (none, other shapes, other layouts), FormatError (other formats).
     """
@@ -60,7 +94,8 @@ def stack(members: Iterable[T]) -> T:
     first, kinds = members[0], {type(member) for member in members}
     if len(kinds) > 1 or not isinstance(first, Banked):
         raise ArgumentError(
-            f"members: wanted PackedTensors (wootz.prepack) or TiledTensors (wootz.tile) alone; "
+            "members: wanted QuantizedTensors, PackedTensors (wootz.prepack) or TiledTensors (wootz.tile) "
+            "alone; "
             f"got {', '.join(sorted(kind.__name__ for kind in kinds))}"
         )
     for i, member in enumerate(members):

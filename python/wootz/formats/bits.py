@@ -75,7 +75,7 @@ def fma32(a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.float32]
 
 
 # ------------------------------------------------------------ packing
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Move:
     """Bits [source, source + count) of the entries `items` go to bits [target, ...) of the bytes `bytes`."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..lazy_numpy import np
+from .bank import one_matrix
 from .bits import fma32
 from .descriptor import Block, Descriptor, extent, grid
 from .tensor import QuantizedTensor, side_entries, unpack_rows
@@ -88,16 +89,16 @@ def decode_exact(q: QuantizedTensor) -> NDArray[np.float64]:
 
 def _decode(q: QuantizedTensor, dtype: Any) -> NDArray[Any]:
     format = q.format
-    entries = side_entries(q)
-    scale = combine_scales(format, entries, q.shape, dtype)
+    shape, entries = one_matrix("tensor", q), side_entries(q)
+    scale = combine_scales(format, entries, shape, dtype)
     zero = zero_values(format, entries)
     block = scale_block(format)
     table = format.element.values.astype(dtype)
-    out = np.empty(q.shape, dtype=dtype)
-    for start, stop in row_chunks(*q.shape):
+    out = np.empty(shape, dtype=dtype)
+    for start, stop in row_chunks(*shape):
         v = table[unpack_rows(q, start, stop)]
-        s = expand(scale, block, q.shape, start, stop)
-        z = None if zero is None else expand(zero.astype(dtype), format.block, q.shape, start, stop)
+        s = expand(scale, block, shape, start, stop)
+        z = None if zero is None else expand(zero.astype(dtype), format.block, shape, start, stop)
         with np.errstate(all="ignore"):
             if format.zero is None or z is None:
                 out[start:stop] = v * s

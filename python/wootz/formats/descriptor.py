@@ -33,7 +33,7 @@ def _block(value: Any, where: str) -> Block:
     return (value[0], value[1])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scale:
     """One scale level. Level 0 multiplies (op "multiply"); a further level multiplies or divides what the
     levels before it gave.
@@ -45,7 +45,7 @@ class Scale:
     op: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Zero:
     """A zero point of level 0's blocks: (q - z) * s in the code domain, q * s + z in the value domain."""
 
@@ -54,7 +54,7 @@ class Zero:
     minus_one: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Field:
     """One array of a tensor; block is None for the codes. See `Descriptor.field_shape`."""
 
@@ -64,7 +64,7 @@ class Field:
     block: Block | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Inline:
     """A field interleaved with the codes: `count` entries a unit, entry i at bit `bit + i * bits`."""
 
@@ -79,7 +79,7 @@ class Inline:
         return plan_moves([range(start, start + self.bits) for start in starts])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Layout:
     """Bytes of a row of codes: chunks of units, each unit a fixed table of bit positions."""
 

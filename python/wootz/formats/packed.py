@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ArgumentError, DtypeError, FormatError
 from ..lazy_numpy import np
-from .bank import Banked
+from .bank import Banked, check_banked, one_matrix
 from .bits import Move, gather, plan_moves, scatter
 from .descriptor import STORAGE, Descriptor, extent, grid
 from .element import lookup
 from .tensor import (
     QuantizedTensor,
     check_field,
-    check_shape,
     pack_rows,
     pack_side,
     side_entries,
@@ -180,7 +179,7 @@ class PackedTensor(Banked):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", Descriptor.parse(self.format))
-        object.__setattr__(self, "shape", _check_shape(self.shape))
+        object.__setattr__(self, "shape", check_banked(self.shape))
         packing = self.packing
         wanted = ["units", *packing.tensors]
         if not isinstance(self.fields, Mapping):
@@ -219,16 +218,6 @@ class PackedTensor(Banked):
         return f"PackedTensor({self.format.name}, {size}: units {list(self.fields['units'].shape)})"
 
 
-def _check_shape(shape: Any) -> tuple[int, ...]:
-    """(N, K), or that behind a number of matrices, from 1."""
-    if not isinstance(shape, (tuple, list)) or len(shape) != 3:
-        return check_shape(shape)
-    count, *matrix = shape
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ArgumentError(f"shape: wanted (matrices, N, K) with matrices from 1; got {tuple(shape)}")
-    return (count, *check_shape(matrix))
-
-
 def _rebuild(raw: dict[str, Any], shape: tuple[int, ...], fields: dict[str, Any]) -> PackedTensor:
     return PackedTensor(Descriptor.parse(raw), shape, fields)
 
@@ -248,16 +237,17 @@ def prepack(q: QuantizedTensor) -> PackedTensor:
     """The same matrix in its format's packed layout: what the matrix kernels for packed weights take.
 
     Exact: `unpack` gives back every field. Fields on a device are copied to the CPU first. Raises
-    ArgumentError (no QuantizedTensor), FormatError (a descriptor without a packed layout).
+    ArgumentError (no QuantizedTensor; a bank: see `matrices`), FormatError (a descriptor without a packed
+    layout).
     """
     if not isinstance(q, QuantizedTensor):
         raise ArgumentError(f"tensor: wanted a QuantizedTensor (see quantize); got {type(q).__name__}")
-    packing = Packing.of(q.format)
+    shape, packing = one_matrix("tensor", q), Packing.of(q.format)
     q = q.to("cpu")
     entries = side_entries(q)
-    units = np.zeros(packing.units(q.shape), dtype=np.uint8)
-    for first, last in _tiles(packing, q.shape):
-        rows = slice(first * ROWS, min(last * ROWS, q.shape[0]))
+    units = np.zeros(packing.units(shape), dtype=np.uint8)
+    for first, last in _tiles(packing, shape):
+        rows = slice(first * ROWS, min(last * ROWS, shape[0]))
         _pack_codes(packing, unpack_rows(q, rows.start, rows.stop), units[first:last])
         for side in packing.sides:
             _pack_side(packing, q, side, entries[side.name], first, units[first:last])
@@ -307,9 +297,10 @@ def _blocks(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The block's row of each row of some tiles, and its column of each run."""
     block = next(block for name, _, block in q.format.side_fields if name == side.name)
-    height, width = extent(block, q.shape)
-    rows = np.minimum(np.arange(first * ROWS, (first + tiles) * ROWS), q.shape[0] - 1) // height
-    columns = np.minimum(np.arange(across * p.runs) * p.run, q.shape[1] - 1) // width
+    n, k = one_matrix("tensor", q)
+    height, width = extent(block, (n, k))
+    rows = np.minimum(np.arange(first * ROWS, (first + tiles) * ROWS), n - 1) // height
+    columns = np.minimum(np.arange(across * p.runs) * p.run, k - 1) // width
     return rows, columns
 
 
@@ -322,10 +313,9 @@ def unpack(packed: PackedTensor) -> QuantizedTensor:
     """
     if not isinstance(packed, PackedTensor):
         raise ArgumentError(f"tensor: wanted a PackedTensor (see prepack); got {type(packed).__name__}")
-    if len(packed.shape) != 2:
-        raise ArgumentError(f"tensor: wanted a matrix; got a bank of {packed.shape[0]}: see its matrices()")
+    shape = one_matrix("tensor", packed)
     packed = packed.to("cpu")
-    format, packing, shape = packed.format, packed.packing, check_shape(packed.shape)
+    format, packing = packed.format, packed.packing
     units = np.ascontiguousarray(packed.fields["units"])
     sides = {s.name: _unpack_side(packing, format, shape, s, units) for s in packing.sides}
     codes = np.zeros((shape[0], format.layout.row_bytes(shape[1])), dtype=np.uint8)

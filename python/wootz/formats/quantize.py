@@ -30,11 +30,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..lazy_numpy import np
+from .bank import check_shape
 from .dequantize import combine_scales, expand, row_chunks, scale_block, zero_values
 from .descriptor import Descriptor
 from .element import Element
 from .scales import FLOAT32_MAX, Source, block_ranges, choose_entries
-from .tensor import QuantizedTensor, check_shape, pack_rows, pack_side
+from .tensor import QuantizedTensor, pack_rows, pack_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..lazy_numpy import np
+from .bank import check_shape
 from .descriptor import Descriptor, grid
 from .element import Element
-from .tensor import QuantizedTensor, check_shape, pack_rows, pack_side
+from .tensor import QuantizedTensor, pack_rows, pack_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

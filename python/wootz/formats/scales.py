@@ -21,7 +21,7 @@ FLOAT32_LEAST = 2.0**-149
 
 
 # ------------------------------------------------------------ reading
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Source:
     """The input, read some rows at a time."""
 
@@ -48,7 +48,7 @@ class Source:
         return part
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ranges:
     """By block: the number that sets the scale (largest magnitude, or signed extreme), or the low and high
     end.
@@ -84,6 +84,7 @@ def block_ranges(source: Source, format: Descriptor) -> Ranges | None:
             first[here] = _first_extreme(np.where(finite, part, 0), starts, columns)
     tops = np.arange(0, shape[0], rows)
     low, high = np.minimum.reduceat(low, tops, axis=0), np.maximum.reduceat(high, tops, axis=0)
+    low, high = low + 0.0, high + 0.0  # the less of 0 and -0 may be either
     empty = low > high
     low[empty], high[empty] = 0, 0
     peak = np.maximum(np.abs(low), np.abs(high))

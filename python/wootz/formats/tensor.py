@@ -1,20 +1,21 @@
-"""QuantizedTensor: a matrix in a format, as plain arrays; and the split of its bytes into codes and side
-fields.
+"""QuantizedTensor: a matrix in a format, or a bank of them, as plain arrays; and the split of a matrix' bytes
+into codes and side fields.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, DtypeError, FormatError
 from ..lazy_numpy import is_ndarray, np
+from .bank import Banked, check_banked, check_shape, one_matrix
 from .bits import gather, pack_stream, scatter, unpack_stream
 from .descriptor import STORAGE, Block, Descriptor, Field, grid
 from .element import Element
+from .moving import to_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,29 +24,31 @@ _TORCH = {"u8": "uint8", "u16": "uint16", "f16": "float16", "f32": "float32"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class QuantizedTensor:
-    """An [N, K] matrix in a format.
+class QuantizedTensor(Banked):
+    """An [N, K] matrix in a format, or a bank of them (`stack`).
 
-    format: the Descriptor (a descriptor dict is parsed). shape: (N, K). fields: name -> array, in
-    kernel-argument order; `codes` is uint8 [N, row_bytes(K)] and holds whatever the format interleaves, the
-    others are one entry a block ([ceil(N / rows), ceil(K / columns)]) or LSB-first byte streams of it. The
-    arrays may be NumPy's, torch's or CuPy's; names, shapes and dtypes are checked here, the bytes are not.
-    Raises FormatError (fields), ArgumentError (shapes), DtypeError.
+    format: the Descriptor (a descriptor dict is parsed). shape: (N, K), or (matrices, N, K). fields: name ->
+    array, in kernel-argument order; `codes` is uint8 [N, row_bytes(K)] and holds whatever the format
+    interleaves, the others are one entry a block ([ceil(N / rows), ceil(K / columns)]) or LSB-first byte
+    streams of it; a bank's have one axis more in front. The arrays may be NumPy's, torch's or CuPy's; names,
+    shapes and dtypes are checked here, the bytes are not. Raises FormatError (fields), ArgumentError
+    (shapes), DtypeError.
     """
 
     format: Descriptor
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     fields: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", Descriptor.parse(self.format))
-        object.__setattr__(self, "shape", check_shape(self.shape))
+        object.__setattr__(self, "shape", check_banked(self.shape))
         layout = self.format.layout
         wanted = [f.name for f in layout.fields]
         if sorted(self.fields) != sorted(wanted):
             raise FormatError(f"{self.format.name}: wanted the fields {wanted}; got {sorted(self.fields)}")
+        *bank, n, k = self.shape
         for f in layout.fields:
-            check_field(self.format, f, self.shape, self.fields[f.name])
+            check_field(self.format, f, (n, k), self.fields[f.name], tuple(bank))
         object.__setattr__(self, "fields", MappingProxyType({name: self.fields[name] for name in wanted}))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -57,48 +60,25 @@ class QuantizedTensor:
         sizes = {f.name: np.dtype(STORAGE[f.dtype]).itemsize for f in self.format.layout.fields}
         return sum(int(np.prod(tuple(a.shape))) * sizes[name] for name, a in self.fields.items())
 
-    def map(self, fn: Callable[[Any], Any]) -> QuantizedTensor:
-        """The same tensor with every field replaced by fn(field), which must keep shape and dtype."""
-        return QuantizedTensor(self.format, self.shape, {name: fn(a) for name, a in self.fields.items()})
-
-    def to(self, device: str) -> QuantizedTensor:
-        """The tensor on another device.
-
-        device: "cpu" (NumPy arrays) or "cuda:N": torch tensors if torch has CUDA, else CuPy arrays, else
-        wootz.DeviceArray. Raises ArgumentError (any other device), DeviceError or DriverError (it is absent).
-        """
-        move = array_mover(device)
-        return self.map(move)
-
     def dequantize(self) -> NDArray[np.float32]:
-        """float32 [N, K], rounded as kernels round it, bit for bit. Fields on a device are copied to the
-        CPU first.
+        """float32 of the tensor's shape, rounded as kernels round it, bit for bit. Fields on a device are
+        copied to the CPU first.
         """
         from .dequantize import decode
 
-        return decode(self.to("cpu"))
+        values = [decode(matrix) for matrix in self.to("cpu").matrices()]
+        return np.stack(values) if len(self.shape) == 3 else values[0]
 
     def __repr__(self) -> str:
         arrays = ", ".join(
             f"{name} {str(a.dtype).rpartition('.')[2]}{list(a.shape)}" for name, a in self.fields.items()
         )
-        size = f"{self.shape[0]}x{self.shape[1]}, {self.nbytes} bytes"
+        size = f"{'x'.join(map(str, self.shape))}, {self.nbytes} bytes"
         return f"QuantizedTensor({self.format.name}, {size}: {arrays})"
 
 
-def _rebuild(raw: dict[str, Any], shape: tuple[int, int], fields: dict[str, Any]) -> QuantizedTensor:
+def _rebuild(raw: dict[str, Any], shape: tuple[int, ...], fields: dict[str, Any]) -> QuantizedTensor:
     return QuantizedTensor(Descriptor.parse(raw), shape, fields)
-
-
-def check_shape(shape: Any) -> tuple[int, int]:
-    """(N, K) as integers; ArgumentError for any other rank or an empty axis."""
-    try:
-        n, k = (int(v) for v in shape)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"shape: wanted (N, K); got {shape!r}") from None
-    if n < 1 or k < 1:
-        raise ArgumentError(f"shape: wanted at least one row and one column; got ({n}, {k})")
-    return n, k
 
 
 def check_field(
@@ -121,47 +101,6 @@ def check_field(
         raise DtypeError(f"{where}: wanted dtype {_TORCH[f.dtype]}; got {array.dtype}")
 
 
-def array_mover(device: str) -> Callable[[Any], Any]:
-    """A function that brings any array to the device; see QuantizedTensor.to."""
-    if device == "cpu":
-        return _to_numpy
-    kind, _, number = device.partition(":")
-    if kind != "cuda" or not (number or "0").isdecimal():
-        raise ArgumentError(f'device: wanted "cpu" or "cuda:N"; got {device!r}')
-    try:
-        torch = importlib.import_module("torch")
-        if torch.cuda.is_available():
-            return lambda a: _torch_tensor(torch, a).to(f"cuda:{number or 0}")
-    except ImportError:
-        pass
-    try:
-        cupy = importlib.import_module("cupy")
-    except ImportError:
-        to_device = importlib.import_module("wootz.arrays").to_device
-        return lambda a: to_device(_to_numpy(a), device)
-
-    def to_cupy(a: Any) -> Any:
-        with cupy.cuda.Device(int(number or 0)):
-            return cupy.asarray(a)
-
-    return to_cupy
-
-
-def _torch_tensor(torch: Any, a: Any) -> Any:
-    return torch.from_numpy(np.ascontiguousarray(a)) if is_ndarray(a) else torch.as_tensor(a)
-
-
-def _to_numpy(a: Any) -> NDArray[Any]:
-    if is_ndarray(a):
-        return a
-    if hasattr(a, "detach"):
-        return np.asarray(a.detach().cpu().numpy())
-    for copy in ("get", "numpy"):
-        if hasattr(a, copy):
-            return np.asarray(getattr(a, copy)())
-    return np.asarray(a)
-
-
 def from_fields(format: Any, shape: tuple[int, int], fields: Mapping[str, Any]) -> QuantizedTensor:
     """A QuantizedTensor from arrays that another program made.
 
@@ -172,7 +111,7 @@ def from_fields(format: Any, shape: tuple[int, int], fields: Mapping[str, Any]) 
     """
     descriptor = Descriptor.parse(format)
     shape = check_shape(shape)
-    found = {name: _to_numpy(a) for name, a in fields.items()}
+    found = {name: to_numpy(a) for name, a in fields.items()}
     for f in descriptor.layout.fields:
         if f.name not in found:
             continue
@@ -205,11 +144,11 @@ def side_entries(q: QuantizedTensor) -> dict[str, NDArray[Any]]:
 
 
 def _side(q: QuantizedTensor, name: str, element: Element, block: Block) -> NDArray[Any]:
-    rows, columns = grid(block, q.shape)
-    layout = q.format.layout
+    shape, layout = one_matrix("tensor", q), q.format.layout
+    rows, columns = grid(block, shape)
     for inline in layout.inline:
         if inline.field == name:
-            units = q.fields["codes"][:, : layout.natural_bytes(q.shape[1])].reshape(-1, layout.unit_bytes)
+            units = q.fields["codes"][:, : layout.natural_bytes(shape[1])].reshape(-1, layout.unit_bytes)
             raw = gather(units, inline.count, _unsigned(inline.bits), inline.moves)
             return _typed(raw.reshape(rows, -1)[:, :columns], element)
     data = q.fields[name]

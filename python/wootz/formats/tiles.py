@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ArgumentError, DtypeError, FormatError
 from ..lazy_numpy import np
-from .bank import Banked
+from .bank import Banked, one_matrix
 from .bits import pack_stream, unpack_stream
 from .descriptor import STORAGE, Descriptor, grid
 from .element import Element
-from .tensor import QuantizedTensor, check_shape, pack_rows, side_entries, unpack_rows
+from .tensor import QuantizedTensor, pack_rows, side_entries, unpack_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -316,13 +316,14 @@ def tile(q: QuantizedTensor) -> TiledTensor:
     """A quantised matrix -> its codes in the instructions' order and its scales in tiles. Exact; `untile` is
     the inverse. Fields on a device are copied to the CPU first.
 
-    Raises FormatError where the instructions do not take the format, ArgumentError for a scale with a sign.
+    Raises FormatError where the instructions do not take the format, ArgumentError for a bank (see its
+    `matrices`) or a scale with a sign.
     """
     if not isinstance(q, QuantizedTensor):
         raise ArgumentError(f"q: wanted a QuantizedTensor; got {type(q).__name__}: call wootz.quantize first")
+    n, k = one_matrix("q", q)
     found = scaling(q.format)
     q = q.to("cpu")
-    n, k = q.shape
     sides = side_entries(q)
     scales = sides["scale"]
     if found.scale == "e4m3" and (scales & 0x80).any():
@@ -345,9 +346,7 @@ def untile(t: TiledTensor) -> QuantizedTensor:
     `matrices`."""
     if not isinstance(t, TiledTensor):
         raise ArgumentError(f"t: wanted a TiledTensor; got {type(t).__name__}")
-    if len(t.shape) != 2:
-        raise ArgumentError(f"t: wanted a matrix; got a bank of {t.shape[0]}: see its matrices()")
-    n, k = check_shape(t.shape)
+    n, k = one_matrix("t", t)
     t = t.to("cpu")
     found, layout = scaling(t.format), t.format.layout
     codes = unpack_stream(t.fields["codes"], padded_k(k), found.bits)[:, :k]

@@ -28,8 +28,8 @@ class KernelOp:
     """A kernel of a library as the op NAMESPACE::KERNEL.
 
     The schema follows the signature: an array is a Tensor; a quantised tensor w is its fields, `Tensor[] w`,
-    `str w_format` (NAME, or NAME@DIGEST) and `SymInt[] w_shape`; scalars and options go by name. Calling it
-    is the function of Ops.
+    `str w_format` (NAME, or NAME@DIGEST) and `SymInt[] w_shape`, all None of one that is left out; scalars
+    and options go by name. Calling it is the function of Ops.
     """
 
     def __init__(self, dispatch: Dispatch, signature: Signature, namespace: str) -> None:
@@ -37,12 +37,13 @@ class KernelOp:
         operands = {each.name: each for each in signature.operands}
         self._operands = [operands[name] for name in signature.order]
         arrays = [each for each in self._operands if each.kind == "array" and not each.optional]
-        self._first = arrays[0].name if arrays else None
+        self._first = arrays[0].name if arrays and not arrays[0].strided else None
         self._typed = next((each.name for each in arrays if not each.dtype), None)
         """The operand whose dtype is the cell's."""
         self._weights = next((each for each in self._operands if each.quantised and not each.format), None)
         """The operand whose format is the cell's."""
-        self._partial = any(each.dtype == "i32" for each in self._operands)
+        by_rows = any(each.dtype == "i32" for each in self._operands)
+        self._partial = by_rows and not signature.in_place
         """Rows are chosen by int32 arrays on the device, and the others not written."""
         self._positional = [name for each in self._operands for name in _names(each)]
         self._defaults = dict(self._find_defaults())
@@ -52,10 +53,14 @@ class KernelOp:
 
     @property
     def schema(self) -> str:
-        positional = [text for each in self._operands for text in _declared(each)]
+        letters = dict(zip([each.name for each in self._operands if each.updated], "abcdefgh"))
+        declared = [_declared(each, letters.get(each.name, "")) for each in self._operands]
+        positional = [text for some in declared for text in some]
         named = list(self._declared_names())
-        results = made_fields(self.signature.output.kind)
-        made = "Tensor" if len(results) < 2 else f"({', '.join(['Tensor'] * len(results))})"
+        count = len(made_fields(self.signature.output.kind))
+        made = "Tensor" if count < 2 else f"({', '.join(['Tensor'] * count)})"
+        made = "Tensor[]" if self._listed else made
+        made = "()" if self.signature.in_place else made
         return f"({', '.join([*positional, *(['*', *named] if named else [])])}) -> {made}"
 
     def _declared_names(self) -> Iterator[str]:
@@ -85,7 +90,7 @@ class KernelOp:
     def _find_defaults(self) -> Iterator[tuple[str, Any]]:
         for each in self._operands:
             if each.optional:
-                yield each.name, None
+                yield from ((name, None) for name in _names(each))
         for option in self.signature.options:
             if SAME in self._dispatch.choices(self.signature.name, option):
                 yield option, SAME
@@ -110,7 +115,10 @@ class KernelOp:
         given = {name: value for name, value in operands.items() if value is not None}
         scalars = {name: values[name] for name in self.signature.scalars}
         made = self._dispatch.call(request, given, scalars, out)
-        return self._results([made.fields[name] for name in self._made] if self._made else [made])
+        if self.signature.in_place:
+            return None
+        parts = [made.fields[name] for name in self._made if name in made.fields]
+        return self._results(parts if self._made else [made])
 
     def fake(self, *args: Any, **named: Any) -> Any:
         """Empty results, of extents that may be symbols."""
@@ -131,18 +139,27 @@ class KernelOp:
         if not self.signature.plain or binding.derived:
             binding.check_derived()
         shape, output = binding.output_shape(), self.signature.output
+        if self.signature.in_place:
+            return None
         if not self._made:
             return like.new_empty(shape, dtype=torch_dtype(kernel.dtype_of(output.name)))
         assert format is not None, "tensors have a format"
         fields = {name: (dtype, extents) for name, dtype, extents in field_shapes(output.kind, format, shape)}
-        made = (fields[name] for name in self._made)
+        made = (fields[name] for name in self._made if name in fields)
         return self._results([like.new_empty(extents, dtype=torch_dtype(dtype)) for dtype, extents in made])
 
     @property
     def _made(self) -> tuple[str, ...]:
         return made_fields(self.signature.output.kind)
 
+    @property
+    def _listed(self) -> bool:
+        """Whether the results are as many as the fields of the format."""
+        return self.signature.output.kind == "quantised"
+
     def _results(self, made: Sequence[torch.Tensor]) -> Any:
+        if self._listed:
+            return list(made)
         return made[0] if len(made) == 1 else tuple(made)
 
     def _request(
@@ -169,7 +186,7 @@ class KernelOp:
         found: dict[str, Any] = {}
         for each in self._operands:
             value = values[each.name]
-            if each.quantised:
+            if each.quantised and value is not None:
                 format = self._format(each, values)
                 value = assemble(each.name, each.kind, format, values[f"{each.name}_shape"], value)
             found[each.name] = value
@@ -208,6 +225,8 @@ class KernelOp:
         return self._wrap(op(*flat, **chosen, **scalars), given, chosen)
 
     def _flatten(self, operand: Operand, value: Any) -> list[Any]:
+        if operand.quantised and value is None and operand.optional:
+            return [None, None, None]
         if operand.quantised:
             check_layout(operand.name, operand.kind, value, "FORMAT", self.signature.name)
             return list(flatten(operand.name, value)[:3])
@@ -216,7 +235,10 @@ class KernelOp:
         return [value]
 
     def _wrap(self, made: Any, given: Values, chosen: Values) -> Any:
-        """The tensor that a kernel's results are parts of; its other fields are the operands'."""
+        """The tensor that a kernel's results are parts of; its other fields are the operands'. Of a kernel in
+        place, the operand that it updates."""
+        if self.signature.in_place:
+            return given[self.signature.output.name]
         if not self._made:
             return made
         kind = self.signature.output.kind
@@ -226,8 +248,10 @@ class KernelOp:
                 binding.bind(each, tuple(given[each.name].shape))
         source = None if self._weights is None else given[self._weights.name]
         format = self._dispatch.format(chosen["format"]) if source is None else source.format
-        fields = dict(zip(self._made, made if len(self._made) > 1 else [made]))
-        for name, _, _ in field_shapes(kind, format, binding.output_shape()):
+        names = [name for name, _, _ in field_shapes(kind, format, binding.output_shape())]
+        written = [name for name in self._made if name in names]
+        fields = dict(zip(written, made if self._listed or len(written) > 1 else [made]))
+        for name in names:
             if name not in fields:
                 fields[name] = given[name] if source is None else source.fields[name]
         return make(kind, format, binding.output_shape(), fields)
@@ -238,11 +262,12 @@ def _names(operand: Operand) -> list[str]:
     return [name, f"{name}_format", f"{name}_shape"] if operand.quantised else [name]
 
 
-def _declared(operand: Operand) -> list[str]:
-    name = operand.name
+def _declared(operand: Operand, letter: str) -> list[str]:
+    """letter: of the memory that an operand which is written to has for itself."""
+    name, kind = operand.name, f"Tensor({letter}!)" if operand.updated else "Tensor"
     if operand.quantised:
-        return [f"Tensor[] {name}", f"str {name}_format", f"SymInt[] {name}_shape"]
-    kind = "Tensor(a!)" if operand.updated else "Tensor"
+        fields = (f"{kind}[]{{}} {name}", f"str{{}} {name}_format", f"SymInt[]{{}} {name}_shape")
+        return [each.format("?") + "=None" if operand.optional else each.format("") for each in fields]
     return [f"{kind}? {name}=None" if operand.optional else f"{kind} {name}"]
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ..errors import ArgumentError
 from .dispatch import Dispatch, aligned
-from .tensors import KINDS, assemble, refuse_grad, short_dtype
+from .tensors import KINDS, assemble, check_matrix, refuse_grad, short_dtype
 
 __all__ = ["LINEAR", "LinearOp", "linear"]
 
@@ -59,6 +59,7 @@ def linear(
     bias: torch.Tensor | None,
 ) -> torch.Tensor:
     """Ops.linear, of a flattened weight."""
+    check_matrix("w", shape)
     n, k = shape
     if not isinstance(x, torch.Tensor):
         raise ArgumentError(f"x is a {type(x).__name__}; want a torch tensor")

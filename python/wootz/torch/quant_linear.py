@@ -15,7 +15,7 @@ from ..formats.packed import PackedTensor, prepack
 from ..layouts import make
 from .linear_op import linear
 from .ops import NAMESPACE, default_ops
-from .tensors import KINDS, flatten
+from .tensors import KINDS, check_matrix, flatten
 
 __all__ = ["QuantLinear"]
 
@@ -45,6 +45,7 @@ class QuantLinear(torch.nn.Module):
             )
         weight = weight.map(_tensor)
         fields, self._mark, shape, self._layout = flatten("weight", weight)
+        check_matrix("weight", shape)
         self.out_features, self.in_features = shape
         self.namespace, self._format = namespace, _plain(weight.format.raw)
         self._names, self._types = tuple(weight.fields), tuple(each.dtype for each in fields)

@@ -13,7 +13,17 @@ from ..errors import ArgumentError, DtypeError
 from ..formats import Descriptor
 from ..layouts import field_shapes, layout_of, tensor_class
 
-__all__ = ["DTYPES", "KINDS", "assemble", "flatten", "mark", "refuse_grad", "short_dtype", "torch_dtype"]
+__all__ = [
+    "DTYPES",
+    "KINDS",
+    "assemble",
+    "check_matrix",
+    "flatten",
+    "mark",
+    "refuse_grad",
+    "short_dtype",
+    "torch_dtype",
+]
 
 _TORCH: dict[str, torch.dtype] = {
     short: getattr(torch, LONG_NAMES[short])
@@ -78,6 +88,12 @@ def flatten(name: str, tensor: Any) -> tuple[list[torch.Tensor], str, list[int],
                 f"pass {name}.map(torch.as_tensor), or {name}.to('cuda:0')"
             )
     return fields, mark(tensor.format), list(tensor.shape), layout_of(tensor)
+
+
+def check_matrix(name: str, shape: Sequence[int]) -> None:
+    """Raises ArgumentError naming the argument for a bank."""
+    if len(shape) != 2:
+        raise ArgumentError(f"{name} is a bank of {shape[0]}; want a matrix: see its matrix(i)")
 
 
 def refuse_grad(tensors: Mapping[str, torch.Tensor]) -> None:

@@ -144,13 +144,19 @@ def edited_cubin() -> None:
 @scenario
 def grids() -> None:
     driver = Driver()
-    for grid, message in (
-        ([1, 65536, 1], "grid.y would be 65536"),
-        ([2**31, 1, 1], "grid.x"),
-        ([0, 1, 1], "grid.x would be 0"),
+    for changed, message in (
+        (
+            {"grid": [1, 65536, 1]},
+            "copy_u16: the launch's grid.y would be 65536; the device takes 1 to 65535",
+        ),
+        ({"grid": [1, 1, 65536]}, "grid.z would be 65536"),
+        ({"grid": [2**31, 1, 1]}, "copy_u16: the launch's grid.x would be 2147483648"),
+        ({"grid": [0, 1, 1]}, "grid.x would be 0"),
+        ({"block": [1025, 1, 1]}, "copy_u16: the launch's block.x would be 1025; the device takes 1 to 1024"),
+        ({"block": [64, 32, 1]}, "copy_u16: a block would have 2048 threads; the device takes 1024"),
     ):
         folder = tools.Folder(Path(tempfile.mkdtemp()) / "a")
-        entry = {**tools.ENTRIES["copy"][0], "grid": grid}
+        entry = {**tools.ENTRIES["copy"][0], **changed}
         folder.cell(
             "copy", "-", "f16", "gpu90a", [folder.file("x.cubin", tools.fake_cubin([entry]))], entries=[entry]
         )

@@ -1,8 +1,8 @@
 // A stand-in for libcuda.so.1: records every call, hands host memory out as a device's, runs nothing, and
 // fails on demand.
 //
-// A capture is begun and ended by fake_capture: it holds the nodes of its stream, which fake_instantiate
-// makes an instantiated graph of.
+// A capture is begun by the loader or by fake_capture, and holds the nodes of its stream; fake_instantiate
+// ends it and makes an instantiated graph of them. A graph's launch says what its nodes were.
 //
 // A "binary" is text: a line "FAKE ...", then a line "symbol size size ..." for each entry point.
 // Environment: FAKECUDA_LOG=file: each call is appended there at once. Control functions (fake_*) are called
@@ -11,6 +11,7 @@
 // It keeps account of what was handed out (fake_live), and notes what a real driver would not survive
 // (fake_wrong): a handle used after its end, on another device, or in a context that nobody retains.
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -47,6 +48,7 @@ struct Memory {
 };
 struct FakeNode {
     FakeFunction* function;  // null: no kernel's
+    std::string text;
 };
 using Nodes = std::vector<FakeNode*>;
 constexpr int kMaxDevices = 16;
@@ -58,7 +60,9 @@ struct State {
     std::map<std::string, Failure> failures;
     std::map<std::uint64_t, Memory> memory;
     std::set<std::uint64_t> allocated;
-    std::set<const void*> modules, events;
+    std::set<const void*> modules, events, nodes;  // nodes: captured graphs
+    std::set<std::uintptr_t> streams;
+    std::map<const Nodes*, int> execs;  // those that the loader has instantiated, and their devices
     int devices = 1, version = 13000;
     std::array<std::pair<int, int>, kMaxDevices> capability{};
     std::array<int, kMaxDevices> retained{};
@@ -201,12 +205,15 @@ std::string values(const FakeFunction& function, void** arguments) {
 }
 
 // What a capture makes of a call on a stream.
-int record(int result, std::uintptr_t stream, FakeFunction* function) {
+int record(int result, std::uintptr_t stream, FakeFunction* function, const std::string& text) {
     const Lock lock(state().mutex);
     const auto found = state().captures.find(stream);
-    if (result == 0 && found != state().captures.end()) found->second.push_back(new FakeNode{function});
+    if (result == 0 && found != state().captures.end()) found->second.push_back(new FakeNode{function, text});
     return result;
 }
+
+// Of what the loader makes a graph of.
+const char* captured(std::uintptr_t stream) { return known(state().streams, stream) ? " captured" : ""; }
 
 // More shared memory than a kernel has leave for is an invalid argument.
 int check_launch(const FakeFunction& function, const Config& config, int result) {
@@ -262,15 +269,20 @@ void fake_own(std::uint64_t address, std::size_t bytes, int device) {
     const Lock lock(state().mutex);
     state().memory[address] = {bytes, device};
 }
-// What was handed out and not given back: "contexts modules events memory".
+// What was handed out and not given back: "contexts modules events memory streams graphs execs".
 const char* fake_live() {
     static thread_local std::string text;
     const State& s = state();
     const Lock lock(state().mutex);
     int contexts_held = 0;
     for (const int each : s.retained) contexts_held += each;
-    const std::array<std::size_t, 4> live{static_cast<std::size_t>(contexts_held), s.modules.size(),
-                                          s.events.size(), s.allocated.size()};
+    const std::array<std::size_t, 7> live{static_cast<std::size_t>(contexts_held),
+                                          s.modules.size(),
+                                          s.events.size(),
+                                          s.allocated.size(),
+                                          s.streams.size(),
+                                          s.nodes.size(),
+                                          s.execs.size()};
     text = join(live.data(), live.size(), " ");
     return text.c_str();
 }
@@ -446,10 +458,10 @@ int cuLaunchKernel(FakeFunction* function, unsigned gx, unsigned gy, unsigned gz
     const Config config{{gx, gy, gz}, {bx, by, bz}, shared, stream, nullptr, 0};
     std::ostringstream text;
     text << function->symbol << " device=" << current() << " " << extents(config) << " stream=" << stream
-         << " args=" << values(*function, arguments);
+         << captured(stream) << " args=" << values(*function, arguments);
     const int result =
         check_launch(*function, config, enter_on(function->device, "cuLaunchKernel", text.str()));
-    return record(result, stream, function);
+    return record(result, stream, function, text.str());
 }
 #ifndef FAKECUDA_OLD
 int cuLaunchKernelEx(const Config* config, FakeFunction* function, void** arguments, void**) {
@@ -460,10 +472,10 @@ int cuLaunchKernelEx(const Config* config, FakeFunction* function, void** argume
         const Attribute& attribute = config->attributes[i];
         text << " attribute" << attribute.id << "=" << join(attribute.value, attribute.id == 4 ? 3 : 1);
     }
-    text << " args=" << values(*function, arguments);
+    text << captured(config->stream) << " args=" << values(*function, arguments);
     const int result =
         check_launch(*function, *config, enter_on(function->device, "cuLaunchKernelEx", text.str()));
-    return record(result, config->stream, function);
+    return record(result, config->stream, function, text.str());
 }
 int cuOccupancyMaxActiveClusters(int* clusters, FakeFunction* function, const Config* config) {
     const auto* cluster =
@@ -498,7 +510,7 @@ int cuMemsetD8Async(std::uint64_t address, unsigned char value, std::size_t byte
         "cuMemsetD8Async", std::to_string(address) + " value=" + std::to_string(value) +
                                " bytes=" + std::to_string(bytes) + " stream=" + std::to_string(stream));
     if (result == 0) std::memset(reinterpret_cast<void*>(address), value, bytes);
-    return record(result, stream, nullptr);
+    return record(result, stream, nullptr, "memset");
 }
 int cuPointerGetAttribute(int* value, int, std::uint64_t address) {
     const int result = enter("cuPointerGetAttribute");
@@ -548,13 +560,89 @@ int cuGraphExecKernelNodeSetParams_v2(Nodes* graph, FakeNode* node, const NodePa
          << " args=" << values(*params->function, params->arguments);
     const int result = enter_in_context("cuGraphExecKernelNodeSetParams", text.str());
     if (result != 0) return result;
-    for (Nodes* known : state().graphs) {
-        if (known != graph) continue;
-        for (FakeNode* held : *known) {
-            if (held == node) return params->function == node->function ? 0 : kInvalidValue;
-        }
+    const std::vector<Nodes*>& graphs = state().graphs;
+    if (std::find(graphs.begin(), graphs.end(), graph) == graphs.end() && !known(state().execs, graph))
+        return kInvalidValue;
+    const bool held = std::find(graph->begin(), graph->end(), node) != graph->end();
+    return held && params->function == node->function ? 0 : kInvalidValue;
+}
+#endif
+#ifndef FAKECUDA_OLD
+int cuStreamCreate(std::uintptr_t* stream, unsigned) {
+    const int result = enter_in_context("cuStreamCreate");
+    if (result != 0) return result;
+    *stream = reinterpret_cast<std::uintptr_t>(new int(current()));
+    const Lock lock(state().mutex);
+    state().streams.insert(*stream);
+    return 0;
+}
+int cuStreamDestroy_v2(std::uintptr_t stream) {
+    const int result = enter_in_context("cuStreamDestroy");
+    if (result != 0) return result;
+    if (known(state().captures, stream)) return misuse("a stream destroyed under capture", kInvalidHandle);
+    return known(state().streams, stream, true) ? 0 : misuse("a stream destroyed twice", kInvalidHandle);
+}
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+    static thread_local int held = 0;
+    const int result = enter("cuThreadExchangeStreamCaptureMode", std::to_string(*mode));
+    if (result == 0) std::swap(held, *mode);
+    return result;
+}
+int cuStreamBeginCapture_v2(std::uintptr_t stream, int) {
+    const int result = enter_in_context("cuStreamBeginCapture");
+    if (result != 0) return result;
+    const Lock lock(state().mutex);
+    state().captures[stream];
+    return 0;
+}
+// As the driver does, it ends the capture though it fails.
+int cuStreamEndCapture(std::uintptr_t stream, Nodes** graph) {
+    const int result = enter_in_context("cuStreamEndCapture");
+    const Lock lock(state().mutex);
+    const auto found = state().captures.find(stream);
+    if (found == state().captures.end()) return kInvalidValue;
+    *graph = result != 0 ? nullptr : new Nodes(found->second);
+    state().captures.erase(found);
+    if (result == 0) state().nodes.insert(*graph);
+    return result;
+}
+int cuGraphInstantiateWithFlags(Nodes** exec, Nodes* graph, unsigned long long) {
+    if (!known(state().nodes, graph)) return misuse("a graph used after its end", kInvalidHandle);
+    const int result = enter_in_context("cuGraphInstantiateWithFlags");
+    if (result != 0) return result;
+    *exec = new Nodes(*graph);
+    const Lock lock(state().mutex);
+    state().execs[*exec] = current();
+    return 0;
+}
+int cuGraphLaunch(Nodes* exec, std::uintptr_t stream) {
+    int device = 0;
+    {
+        const Lock lock(state().mutex);
+        const auto found = state().execs.find(exec);
+        device = found == state().execs.end() ? -1 : found->second;
     }
-    return kInvalidValue;
+    if (device < 0) return misuse("a graph launched after its end", kInvalidHandle);
+    if (known(state().captures, stream)) return misuse("a graph launched under capture", kInvalidHandle);
+    std::string text = "stream=" + std::to_string(stream);
+    for (const FakeNode* node : *exec) {
+        if (node->function != nullptr && state().modules.empty())
+            return misuse("a graph launched without its module", kInvalidHandle);
+        text += " " + node->text.substr(0, node->text.find(" captured")) +
+                node->text.substr(std::min(node->text.size(), node->text.find(" args=")));
+    }
+    return enter_on(device, "cuGraphLaunch", text);
+}
+int cuGraphDestroy(Nodes* graph) {
+    const int result = enter_in_context("cuGraphDestroy");
+    if (result != 0) return result;
+    return known(state().nodes, graph, true) ? 0 : misuse("a graph destroyed twice", kInvalidHandle);
+}
+int cuGraphExecDestroy(Nodes* exec) {
+    const int result = enter_in_context("cuGraphExecDestroy");
+    if (result != 0) return result;
+    return known(state().execs, exec, true) ? 0
+                                            : misuse("an executable graph destroyed twice", kInvalidHandle);
 }
 #endif
 int cuStreamIsCapturing(std::uintptr_t stream, int* status) {

@@ -173,8 +173,7 @@ def damaged_sources_and_indexes() -> None:
         with raises(errors.ArtifactError, "build it again"):
             run(made)
     made = bench()
-    path = made.folder.path / "index.json"
-    path.write_bytes(path.read_bytes().replace(b'"fma":false', b'"pre_include":"x"'))
+    tools.edit_index(made.folder.path / "index.json", b'"fma":false', b'"pre_include":"x"')
     with raises(errors.ArtifactError, "pre_include", "does not know"):
         run(made)
     assert not made.compiler.calls
@@ -293,8 +292,7 @@ def every_ingredient_is_in_the_key() -> None:
     assert is_new()
     driver.device(capability=(12, 1))
     assert is_new()
-    path = made.folder.path / "index.json"
-    path.write_bytes(path.read_bytes().replace(b'"fma":false', b'"fma":true'))
+    tools.edit_index(made.folder.path / "index.json", b'"fma":false', b'"fma":true')
     assert is_new()
     other = bench(text="// another text\n")
     other.compiler, other.cache = made.compiler, made.cache

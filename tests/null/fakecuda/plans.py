@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tests.null.fakecuda.standin import (
     make_type,
     raises,
     scenario,
+    wait_for,
 )
 
 F32 = np.float32
@@ -251,7 +253,7 @@ def bound() -> None:
     for stream, wanted in ((None, 1), (4, 4), (None, 1)):
         driver.clear()
         assert made(stream) is y
-        assert calls(driver) == ["cuLaunchKernel"]
+        assert calls(driver) == ["cuStreamIsCapturing", "cuGraphLaunch"]
         (line,) = launches(driver)
         assert stream_of(line) == wanted
         assert line.endswith(addresses)
@@ -262,10 +264,119 @@ def bound() -> None:
         made(x=1)  # type: ignore[call-arg]
     with raises(errors.ArgumentError, "stream is a str"):
         made("x")
-    driver.fail("cuLaunchKernel", 719)
-    with raises(errors.DriverError, "cuLaunchKernel failed", "719"):
+    driver.fail("cuGraphLaunch", 719)
+    with raises(errors.DriverError, "cuGraphLaunch failed", "719"):
         made()
     driver.check_balance()
+    assert driver.live()["execs"] == 1
+    del made
+    gc.collect()
+    assert [driver.live()[each] for each in ("streams", "graphs", "execs")] == [0, 0, 0]
+
+
+STEADY = 8
+"""Calls on one stream before a plan makes a graph of its launches."""
+REPLAYED = ["cuStreamIsCapturing", "cuGraphExecKernelNodeSetParams", "cuGraphLaunch"]
+
+
+@scenario
+def repeated_calls() -> None:
+    """Calls that come again on one stream become launches of a graph, with the arguments of each."""
+    driver, kind = Driver(), make_type()
+    plan, out = no_careful_way(copy_plan()), kind(host(16))
+    some = [kind(host(16)) for _ in range(3)]
+    driver.clear()
+    for _ in range(STEADY - 1):
+        plan(some[0], out=out, stream=5)
+    assert calls(driver) == ["cuLaunchKernel"] * (STEADY - 1)
+    plan(some[0], out=out, stream=5)
+    assert launches(driver)[-1].startswith("cuGraphLaunch stream=5 copy_u16")
+    for x in some:
+        driver.clear()
+        plan(x, out=out, stream=5)
+        assert calls(driver) == REPLAYED
+        (update,) = driver.log("cuGraphExecKernelNodeSetParams")
+        assert update.endswith(f" args={x.array.ctypes.data},{out.array.ctypes.data},16")
+    driver.clear()
+    plan(some[0], out=out, stream=6)
+    plan(some[0], out=out, stream=5)
+    assert calls(driver) == ["cuLaunchKernel"] * 2, "streams that take turns need plain launches"
+    driver.capture(5)
+    for _ in range(STEADY):
+        plan(some[0], out=out, stream=5)
+    assert not driver.log("cuGraphLaunch"), "a capture holds kernel nodes"
+    driver.instantiate(5)
+    plan(some[0], out=out, stream=5)
+    assert driver.log("cuGraphLaunch")
+    driver.check_balance()
+    del plan
+    gc.collect()
+    assert [driver.live()[each] for each in ("streams", "graphs", "execs")] == [0, 0, 0]
+
+
+@scenario
+def repeated_calls_where_no_graph_can_be_made() -> None:
+    driver, kind = Driver(), make_type()
+    plan, x, y = no_careful_way(copy_plan()), kind(host(16)), kind(host(16))
+    driver.fail("cuGraphInstantiateWithFlags", 2, times=1)
+    for _ in range(STEADY + 3):
+        plan(x, out=y)
+    assert len(launches(driver)) == STEADY + 3
+    assert len(driver.log("cuGraphInstantiateWithFlags")) == 1, "it is tried once"
+    assert [driver.live()[each] for each in ("streams", "graphs", "execs")] == [0, 0, 0]
+    driver.check_balance()
+
+
+@scenario
+def repeated_calls_with_a_workspace() -> None:
+    driver, kind = Driver(), make_type()
+    plan = gemm_plan([SPACE])
+    x, w, y = gemm_arrays(kind)
+    for _ in range(STEADY):
+        plan(x, w, out=y, stream=3)
+    driver.clear()
+    plan(x, w, out=y, stream=3)
+    assert calls(driver) == REPLAYED
+    plan(x, w, out=y, stream=4)
+    assert "cuStreamWaitEvent" in calls(driver), "another stream waits for the graph"
+    driver.check_balance()
+
+
+@scenario
+def bound_under_capture() -> None:
+    """A bound plan's call becomes a node of its own, as another plan's does."""
+    driver, kind = Driver(), make_type()
+    kind.__dlpack__, kind.__dlpack_device__ = _export, _device
+    plan, x, y = copy_plan(), kind(host(16)), kind(host(16))
+    driver.capture(7)
+    made = plan.bind(x, out=y)  # makes a graph beside the capture
+    driver.clear()
+    made(stream=7)
+    made(stream=8)
+    assert calls(driver) == ["cuStreamIsCapturing", "cuLaunchKernel", "cuStreamIsCapturing", "cuGraphLaunch"]
+    driver.instantiate(7)
+    made(stream=7)
+    assert launches(driver)[-1].startswith("cuGraphLaunch stream=7 copy_u16 ")
+    driver.check_balance()
+
+
+@scenario
+def bound_by_threads() -> None:
+    """One graph: its launches come one after the other."""
+    driver, kind = Driver(), make_type()
+    kind.__dlpack__, kind.__dlpack_device__ = _export, _device
+    made = copy_plan().bind(kind(host(16)), out=kind(host(16)))
+    driver.block("cuGraphLaunch")
+    threads = [threading.Thread(target=made, args=(stream,)) for stream in (3, 4)]
+    for each in threads:
+        each.start()
+    wait_for(driver.blocked)
+    time.sleep(0.05)
+    assert driver.blocked() == 1
+    driver.block("")
+    for each in threads:
+        each.join()
+    assert len(driver.log("cuGraphLaunch")) == 2
 
 
 @scenario
@@ -341,7 +452,7 @@ def maps() -> None:
     driver.clear()
     made()
     made()
-    assert calls(driver) == ["cuLaunchKernel"] * 2, "a bound plan's maps are encoded once"
+    assert calls(driver) == ["cuStreamIsCapturing", "cuGraphLaunch"] * 2, "maps are encoded once"
     assert f"{{{place};2;32;24;0" in launches(driver)[1]
 
 
@@ -438,11 +549,11 @@ def threads_share_a_workspace() -> None:
     for each in workers:
         each.join()
     assert not failures, failures
-    last = 0
+    last, ran = 0, set(launches(driver))
     for line in driver.log():
         if line.startswith("cuStreamWaitEvent"):
             last = int(line.split()[1])
-        elif line.startswith("cuLaunch"):
+        elif line in ran:
             assert last in (0, stream_of(line)), "a launch came between an order and its launch"
             last = stream_of(line)
     assert len(launches(driver)) == 150

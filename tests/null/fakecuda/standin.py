@@ -20,6 +20,7 @@ from tests.null import loader_tools as tools
 
 SCENARIOS: dict[str, Callable[[], None]] = {}
 F16 = np.float16
+LAUNCHES = ("cuLaunchKernel", "cuGraphLaunch")
 
 
 def scenario(run: Callable[[], None]) -> Callable[[], None]:
@@ -58,7 +59,7 @@ class Driver:
     def live(self) -> dict[str, int]:
         """What was handed out and not given back."""
         counts = map(int, self.library.fake_live().split())
-        return dict(zip(("contexts", "modules", "events", "memory"), counts))
+        return dict(zip(("contexts", "modules", "events", "memory", "streams", "graphs", "execs"), counts))
 
     def clusters(self, blocks: int) -> None:
         self.library.fake_clusters(blocks)
@@ -234,8 +235,9 @@ def library() -> wootz.Library:
 
 
 def launches(driver: Driver) -> list[str]:
-    """The plain ones and those of cuLaunchKernelEx."""
-    return driver.log("cuLaunchKernel")
+    """Of kernels and of graphs; not those that the loader makes a graph of."""
+    lines = driver.log("cu")
+    return [each for each in lines if each.startswith(LAUNCHES) and " captured " not in each]
 
 
 def copy_on(lib: wootz.Library) -> None:

@@ -1,0 +1,98 @@
+"""attention_paged: attention whose keys and values lie in pages [pages, hk, page, d]: token j of batch entry
+b in page block_table[b, j / page], for the first lengths[b] tokens (kept within 0 and blocks * page).
+
+Scalars, sinks, NaN and queries without keys: as for attention. Keys in pages that the cache does not have are
+not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..axes import Format
+from ..dsl import Builder, Val
+from ..family import Family, Operand, Variant
+from ..ir import Ref
+from ..target import Target
+from ._attention import (
+    HEADS,
+    LIMITS,
+    QUERIES,
+    ROWS,
+    SCALARS,
+    SINKS,
+    Found,
+    Problem,
+    Share,
+    Tile,
+    read,
+    shares,
+    with_any,
+)
+from ._kv import LENGTHS, PAGED, TABLE, TABLES, Pages
+from ._parts import Room, attend, output, over_shares
+from .kv_append_paged import CACHE
+
+
+@dataclass(frozen=True)
+class Paged:
+    """Keys and values of one head in pages."""
+
+    b: Builder
+    share: Share
+    fields: dict[str, Ref]
+    pages: Pages
+    tile: Tile
+    length: Val
+    d: Val
+
+    def places(self, base: Val) -> Callable[[Val], Found]:
+        """A step that is whole lies in one page."""
+        if not self.share.whole:
+            return lambda j: self.pages.place(self.tile.batch, self.tile.kv, j)
+        first, there = self.pages.place(self.tile.batch, self.tile.kv, base)
+        return lambda j: (first + (j - base), there)
+
+    def read(self, name: str, row: Val, first: Val, into: Ref, at: Val) -> None:
+        line = self.b.at(self.fields[name], row.cast("u64") * self.d.cast("u64"))
+        read(self.b, self.share, line, first, self.d, into, at)
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    def build(b: Builder, share: Share, in_parts: bool) -> None:
+        q, k, v = (b.buffer(name, dtype) for name in ("q", "k", "v"))
+        table, lengths, sinks = (
+            b.buffer("block_table", "i32"),
+            b.buffer("lengths", "i32"),
+            b.buffer("sinks", "f32"),
+        )
+        y, space = output(b, dtype, in_parts)
+        batches, h, hk, s, d = (b.scalar(name) for name in ("b", "h", "hk", "s", "d"))
+        pages = Pages(b, table, b.scalar("pages"), hk, b.scalar("page"), b.scalar("blocks"))
+
+        def keys(tile: Tile) -> Paged:
+            return Paged(b, share, {"k": k, "v": v}, pages, tile, pages.tokens(lengths, tile.batch), d)
+
+        p = Problem.of(b, q, sinks, y, h, hk, s, d)
+        attend(b, p, share, pages.blocks * pages.page, space, batches, keys)
+
+    rows = ["lt", ["mul", ["mul", "pages", "hk"], "page"], ROWS]
+    room, every = Room((("blocks", "shape"), ("page", "shape"))), with_any(shares(target, 8))
+    yield from over_shares(every, target, "hk", room, (rows, *TABLES), options, dtype, build, "page")
+
+
+FAMILY = Family(
+    (
+        Operand("q", "array", QUERIES),
+        Operand("k", "array", CACHE),
+        Operand("v", "array", CACHE),
+        TABLE,
+        LENGTHS,
+        SINKS,
+    ),
+    Operand("y", "array", QUERIES),
+    variants,
+    {**LIMITS, **HEADS, **PAGED},
+    scalars=SCALARS,
+)

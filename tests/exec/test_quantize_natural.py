@@ -1,0 +1,179 @@
+"""quantize, its texts executed: numbers next to halfway between codes, formats that no manifest has, and what
+a mistake in it does. test_cells.py runs every format of the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import cells
+import numpy as np
+import pytest
+import yaml
+from inputs import arguments
+from lanes import Entry, Program, poisoned
+from numpy.typing import NDArray
+from wootz.formats import Descriptor, QuantizedTensor, quantize
+from wootz.formats.dequantize import combine_scales, expand, zero_values
+from wootz.formats.tensor import side_entries
+
+from gen import emit, index, plan
+from gen.axes import Format
+from gen.grammar import format_of
+from gen.kernels import _entries, _numbers
+
+KERNEL, DTYPE = "quantize", "f32"
+F32 = np.float32
+
+
+@contextmanager
+def compiled(fmt: Format, backend: str = "cuda") -> Iterator[tuple[Program, Entry]]:
+    known = cells.repository()
+    target = next(t for t in known.targets.values() if t.backend == backend)
+    emit._emit.cache_clear()
+    emitted = emit.emit(known.kernels[KERNEL], fmt, target, (DTYPE,))
+    entry = Entry.from_json(emitted.entries[0].to_json())
+    with Program.build(emitted.text, backend, [*entry.prologue, entry]) as program:
+        yield program, entry
+
+
+def differing(program: Program, entry: Entry, x: NDArray[Any], wanted: QuantizedTensor) -> dict[str, int]:
+    """Bytes that are not those of wootz.quantize, by field."""
+    n, k = x.shape
+    blanks = [(f"y.{name}", poisoned(a.shape, a.dtype)) for name, a in wanted.fields.items()]
+    found = program.run(entry, arguments({"x": x}, {"n": n, "k": k}, *blanks), 0)
+    pairs = {name: (found[f"y.{name}", "out"], a) for name, a in wanted.fields.items()}
+    counts = {name: int((a.view(np.uint8) != b.view(np.uint8)).sum()) for name, (a, b) in pairs.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def halfway(fmt: Descriptor, shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Numbers that are halfway between two codes, or the float32 before or after such a one. Both ends of
+    each block stay, so that its scale does."""
+    x = (rng.standard_normal(shape) * 2.0 ** rng.uniform(-3, 3, (shape[0], 1))).astype(F32)
+    every = np.sort(fmt.element.values[fmt.element.usable])
+    middles = every[:-1] / 2 + every[1:] / 2
+    for _ in range(2):  # the first of two numbers of one magnitude may have moved
+        q = quantize(x, fmt)
+        entries = side_entries(q)
+        scale = expand(combine_scales(fmt, entries, shape, F32), fmt.block, shape, 0, shape[0])
+        zero = zero_values(fmt, entries)
+        there = rng.choice(middles, shape)
+        if zero is None:
+            there = there * scale
+        else:
+            point = expand(zero, fmt.block, shape, 0, shape[0]).astype(np.float64)
+            by_value = fmt.zero is not None and fmt.zero.domain == "value"
+            there = there * scale + point if by_value else (there - point) * scale
+        near, up = there.astype(F32), rng.choice([F32(np.inf), F32(-np.inf)], shape)
+        moved = np.where(rng.random(shape) < 0.5, near, np.nextafter(near, up, dtype=F32))
+        starts = np.arange(0, shape[1], fmt.block[1])
+        ends = (np.repeat(f.reduceat(x, starts, axis=1), fmt.block[1], 1) for f in (np.minimum, np.maximum))
+        low, high = (end[:, : shape[1]] for end in ends)
+        inside = (np.abs(moved) < np.maximum(-low, high)) & (moved > low) & (moved < high)
+        x = np.where(inside & (x != low) & (x != high), moved, x)
+    return x
+
+
+NAMES = ["int4", "int8_f16", "fp8_e4m3", "fp4", "nf4", "nvfp4", "uint4_z", "affine4", "q4_0", "mxint8"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_next_to_halfway(name: str) -> None:
+    fmt = cells.repository().formats[name]
+    descriptor = Descriptor.parse(index.format_record(fmt))
+    with compiled(fmt) as (program, entry):
+        for seed in range(3):
+            x = halfway(descriptor, (64, 4 * fmt.block.cols + 5), np.random.default_rng(seed))
+            assert not differing(program, entry, x, quantize(x, descriptor))
+
+
+@pytest.mark.parametrize("name", ["int4", "fp8_e4m3", "nf4"])
+def test_what_is_left_of_a_quotient_decides(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the same numbers give other codes."""
+    of = _numbers.Quotient.of
+    monkeypatch.setattr(
+        _numbers.Quotient, "of", lambda b, *given: replace(of(b, *given), rest=b.const(0.0, "f32"))
+    )
+    fmt = cells.repository().formats[name]
+    descriptor = Descriptor.parse(index.format_record(fmt))
+    with compiled(fmt) as (program, entry):
+        x = halfway(descriptor, (64, 4 * fmt.block.cols), np.random.default_rng(0))
+        assert set(differing(program, entry, x, quantize(x, descriptor))) == {"codes"}
+
+
+def test_a_range_of_the_wrong_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    fmt = cells.repository().formats["uint4_z"]
+    monkeypatch.setattr(_entries, "highest", lambda element: element.max - 1)
+    with compiled(fmt) as (program, entry):
+        x = np.random.default_rng(0).standard_normal((8, 256)).astype(F32)
+        assert differing(program, entry, x, quantize(x, index.format_record(fmt)))
+
+
+@pytest.mark.parametrize("name", ["uint4_z", "affine4"])
+def test_ranges_are_rounded_as_float64_rounds_them(name: str) -> None:
+    """Ends of very different magnitude, near to each other, and as large as they come."""
+    fmt = cells.repository().formats[name]
+    descriptor, rng = Descriptor.parse(index.format_record(fmt)), np.random.default_rng(1)
+    x = rng.standard_normal((256, fmt.block.cols)) * 2.0 ** rng.uniform(-60, 60, (256, fmt.block.cols))
+    x[::4] = 1 + rng.random((64, fmt.block.cols)) * 2.0 ** rng.integers(-23, 0, (64, 1))
+    x[1::4] = rng.choice([3e38, -3.4e38, 1e-30, -1e-40], (64, fmt.block.cols))
+    with compiled(fmt) as (program, entry):
+        single = x.astype(F32)
+        assert not differing(program, entry, single, quantize(single, descriptor))
+
+
+UNSEEN = yaml.safe_load("""
+guarded: {element: uint3, block: 128, scale: f16, zero: {type: uint3, stored: minus_one}, packing: {word: 32}}
+between:
+  {element: uint2, block: 10, scale: f16, zero: bf16, packing: {unit: 30}, storage: [zero, codes, scale]}
+unsorted:
+  element: {codebook: [0.0, 0.25, 4.0, 1.0, -0.0, -0.25, -4.0, -1.0]}
+  block: 5
+  scale: bf16
+  packing: {order: msb}
+rows: {element: {codebook: [-1.0, 1.0]}, block: row, scale: f32}
+everything: {element: uint8, block: tensor, scale: f32, zero: uint8}
+bits: {element: int1}
+powers: {element: {int: 6, symmetric: true}, block: [4, 64], scale: {type: e8m0, rule: even}}
+mixed: {element: {int: 5, offset: 16}, block: 40, scale: {type: int5, rule: signed_absmax}}
+""")
+REFUSED = yaml.safe_load("""
+one f32 of the whole tensor: {element: uint4, block: 32, scale: {type: uint6, block: 256, scale: f16}}
+code domain are integers: {element: uint4, block: 64, scale: f16, zero: {type: f16, domain: code}}
+scales are of a codebook: {element: int7, block: 8, scale: {type: {codebook: [0.5, 1.0]}}}
+"whole words: 32 columns": {element: int5, block: [4, 40], scale: f16}
+from 2^-42 to 2^90: {element: {float: {exponent: 5, mantissa: 2, bias: 60}}, block: 32, scale: f32}
+""")
+
+
+def made(body: Any, name: str = "unseen") -> Format:
+    found, problems = format_of(name, body)
+    assert found is not None, [problem.message for problem in problems]
+    return found
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+@pytest.mark.parametrize("backend", cells.BACKENDS)
+def test_formats_that_no_manifest_has(name: str, backend: str) -> None:
+    check(made(UNSEEN[name]), backend)
+
+
+def check(fmt: Format, backend: str) -> None:
+    """All that a cell is run on."""
+    known = cells.repository()
+    target = next(t.name for t in known.targets.values() if t.backend == backend)
+    spec = replace(known.kernels[KERNEL], dtypes=("f16", "f32"))
+    one = replace(known, formats={fmt.name: fmt}, kernels={KERNEL: spec})
+    request = plan.Request("release", targets=(target,), formats=(fmt.name,), kernels=(KERNEL,))
+    (subject,) = cells.candidates(one, request)
+    assert not (problems := cells.failures(cells.run_subject(subject))), problems
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_cannot_be_done_is_refused(reason: str) -> None:
+    known = cells.repository()
+    found = emit.refusal(known.kernels[KERNEL], made(REFUSED[reason]), "f32", known.targets["cpu"], {})
+    assert reason in (found or "")
