@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..dsl import Builder
 from ..family import Formula, Operand
-from ._conv import MOST, Problem, product
+from ._conv import MOST, product
+from ._conv_block import Problem
 
 FIELD = product("c", "kernel_h", "kernel_w")
 POSITIONS = product(["div", "h", "kernel_h"], ["div", "w", "kernel_w"])

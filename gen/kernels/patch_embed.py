@@ -14,14 +14,16 @@ from ..dsl import Builder
 from ..family import Family, Operand, Variant
 from ..target import Target
 from . import _conv, _patches
+from ._conv_block import Work
+from ._conv_weights import Dense, Tile
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
-    def operands(b: Builder, tile: _conv.Tile) -> _conv.Work:
+    def operands(b: Builder, tile: Tile) -> Work:
         x, weight, bias = (b.buffer(name, dtype) for name in ("x", "weight", "bias"))
         y = b.buffer("y", dtype, "out")
         problem = _patches.declare(b, "shape")
-        return _conv.Work(b, tile, problem, _conv.Dense(b, weight), x, bias, y, b.scalar("has_bias"))
+        return Work(b, tile, problem, Dense(b, weight), x, bias, y, b.scalar("has_bias"))
 
     yield from _conv.variants_of(operands, target, options, 1, _patches.EVEN)
 

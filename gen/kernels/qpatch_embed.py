@@ -14,18 +14,20 @@ from ..family import Family, Operand, Scalar, Variant
 from ..packed import require
 from ..target import Target
 from . import _conv, _patches
+from ._conv_block import Work
+from ._conv_weights import Quantised, Tile
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
     fmt = require(fmt, "qpatch_embed")
 
-    def operands(b: Builder, tile: _conv.Tile) -> _conv.Work:
+    def operands(b: Builder, tile: Tile) -> Work:
         x, bias = (b.buffer(name, dtype) for name in ("x", "bias"))
-        weights = _conv.Quantised(b, fmt, target)
+        weights = Quantised(b, fmt, target)
         y = b.buffer("y", dtype, "out")
         problem = _patches.declare(b, "scalar")
         weights.w.declare_pitches(problem.field)
-        return _conv.Work(b, tile, problem, weights, x, bias, y, b.scalar("has_bias"))
+        return Work(b, tile, problem, weights, x, bias, y, b.scalar("has_bias"))
 
     yield from _conv.variants_of(operands, target, options, 1, _patches.EVEN)
 

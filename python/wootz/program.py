@@ -207,7 +207,7 @@ def _check_args(
     maps: Collection[str],
 ) -> None:
     known: dict[str, Collection[str]] = {
-        "shape": {*signature.names, *signature.flags.values(), *signature.sizes, "sms"},
+        "shape": {*signature.names, *signature.sizes, "sms"},
         "scalar": signature.scalars, "map": maps,
         "in": arrays, "out": arrays, "pitch": arrays,
     }  # fmt: skip
