@@ -108,6 +108,5 @@ class Ops:
 
 
 def _expressible(signature: Signature) -> bool:
-    """Whether torch has a schema for it: no quantised operand that may be left out, a name of its own."""
-    optional = any(each.quantised and each.optional for each in signature.operands)
-    return signature.name.isidentifier() and signature.name != LINEAR and not optional
+    """Whether torch has a schema for it: a name of its own."""
+    return signature.name.isidentifier() and signature.name != LINEAR
