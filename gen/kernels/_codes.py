@@ -15,6 +15,7 @@ from . import _numbers
 from ._entries import LEAST_WIDE, Entries, code_of
 from ._numbers import (
     BIAS,
+    FAR,
     INFINITY,
     LARGEST,
     MAGNITUDE,
@@ -95,7 +96,8 @@ class Codes:
         if element.kind == "float":
             bits = ratio.bitcast("u32")
             return self._signed(bits, _numbers.small_float(b, element, bits & MAGNITUDE))
-        return self._search(Quotient(b, ratio, b.const(0.0, "f32"), b.const(1.0, "f32")), ratio)
+        near = clamp(b, ratio, -self._far, self._far)
+        return self._search(Quotient(b, near, b.const(0.0, "f32"), b.const(1.0, "f32")), ratio)
 
     def _signed(self, bits: Val, code: Val) -> Val:
         b, element = self.b, self.fmt.element
@@ -110,23 +112,32 @@ class Codes:
         magnitude, sign = absolute(scale), scale.bitcast("u32") & SIGN
         there, (factor, _) = magnitude > 0.0, _numbers.moved(b, magnitude)
         divisor = b.select(there, magnitude * factor, 1.0)
+        inverse, limit = b.const(1.0, "f32") / divisor, divisor * self._far
 
         def code(value: Val) -> Val:
             high, low = value * factor, None
             if zero and zero.domain == "value" and self.of.point is not None:
                 high, low = _numbers.two_sum(high, b.op("neg", self.of.point * factor))
                 low = b.select(there, signed(_numbers.as_double(b, high, low), sign), 0.0)
-            high = b.select(there, signed(high, sign), 0.0)
+            bits = b.select(there, high.bitcast("u32") ^ sign, 0)
+            size = (bits & MAGNITUDE).bitcast("f32")
+            size = b.select(size < limit, size, limit)
+            high = size if element.kind == "float" else signed(size, bits & SIGN)
+            ratio = Quotient.by_inverse(b, high, low, divisor, inverse)
             if element.kind == "int":
                 added = self.of.point if zero and zero.domain == "code" and self.of.point is not None else 0
-                ratio = Quotient.of(b, high, low, divisor)
                 return code_of(b, element, ratio.whole(int(element.min), int(highest(element)), added))
             if element.kind == "float":
-                ratio = Quotient.of(b, absolute(high), None, divisor)
-                return self._signed(high.bitcast("u32"), ratio.small_float(element))
-            return self._search(Quotient.of(b, high, None, divisor), high)
+                return self._signed(bits, ratio.small_float(element))
+            return self._search(ratio, high)
 
         return code
+
+    @property
+    def _far(self) -> float:
+        """A quotient that saturates, and so do larger ones."""
+        element = self.fmt.element
+        return FAR if element.kind == "int" else 4 * max(abs(v) for v in element.values() if isfinite(v))
 
     def _as_gguf(self) -> Callable[[Val], Val]:
         """In float32, by the inverse of the scale before it was rounded, ties up."""
@@ -155,9 +166,6 @@ class Codes:
         """Of any numbers: how many midpoints the quotient is past, by halves."""
         b, element = self.b, self.fmt.element
         middles = thresholds(element)
-        most = 4 * max(abs(v) for v in element.values())
-        near = clamp(b, ratio.near, -most, most)
-        rest = b.select(absolute(ratio.near) < most, ratio.rest, 0.0)
         size = 1 << len(middles).bit_length()
         fill = [inf] * (size - 1 - len(middles))
         above = b.table("middles", [m for m, *_ in middles] + fill)
@@ -168,10 +176,10 @@ class Codes:
         at, step = b.var("at", 0, "u32"), size // 2
         while step:
             place = at.get() + (step - 1)
-            distance = near - b.load(above, place)
+            distance = ratio.near - b.load(above, place)
             if below is not None:
                 distance = distance - b.load(below, place)
-            sign = b.fma(distance, ratio.divisor, rest)
+            sign = b.fma(distance, ratio.divisor, ratio.rest)
             past = sign > 0.0
             if tied is not None:
                 past = past | (sign.eq(0.0) & (b.load(tied, place) > 0.0))

@@ -19,6 +19,8 @@ LARGEST, LEAST = float.fromhex("0x1.fffffep127"), 2.0**-149
 SMALL, LARGE = 2.0**-60, 2.0**60
 """Beyond these numbers are moved by UP and DOWN, so that no rest is lost to underflow or overflow."""
 UP, DOWN = 2.0**90, 2.0**-60
+FAR = 1024.0
+"""Codes and zero points have 8 bits: a quotient that is larger saturates."""
 
 
 def as_number(b: Builder, condition: Val) -> Val:
@@ -78,6 +80,14 @@ class Quotient:
         rest = b.fma(b.op("neg", near), divisor, high)
         return cls(b, near, rest if low is None else rest + low, divisor)
 
+    @classmethod
+    def by_inverse(cls, b: Builder, high: Val, low: Val | None, divisor: Val, inverse: Val) -> Quotient:
+        """The same of many quotients by one divisor; they are no infinities. inverse: 1 / divisor."""
+        first = high * inverse
+        near = b.fma(b.fma(b.op("neg", first), divisor, high), inverse, first)  # within its last place
+        rest = b.fma(b.op("neg", near), divisor, high)
+        return cls(b, near, rest if low is None else rest + low, divisor)
+
     def past(self, near: Val, middle: Val | None = None) -> Val:
         """Positive, zero or negative as the quotient, whose `near` is given, is above, at or below `middle`;
         without it, of near itself. NaN for infinities."""
@@ -86,8 +96,7 @@ class Quotient:
     def whole(self, low: int, high: int, added: Val | int = 0, even: int = 0) -> Val:
         """The nearest integer, of halves the one that is even after `even` is added; plus `added`, from low
         to high (i32)."""
-        b, far = self.b, 1024.0  # what is added has 8 bits
-        near = b.minimum(b.maximum(self.near, -far), far)
+        b, near = self.b, clamp(self.b, self.near, -FAR, FAR)
         floor = b.op("floor", near)
         sign = self.past(near, floor + 0.5)
         whole = floor.cast("i32")

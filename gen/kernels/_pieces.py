@@ -17,7 +17,7 @@ from ._codes import Codes
 from ._entries import Entries
 from ._ranges import Range
 
-STEP = 32
+STEP = 16
 """Most codes that are put into words at once, where the format lets it be as few."""
 
 

@@ -93,9 +93,9 @@ def test_numbers_next_to_halfway(name: str) -> None:
 @pytest.mark.parametrize("name", ["int4", "fp8_e4m3", "nf4"])
 def test_what_is_left_of_a_quotient_decides(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the same numbers give other codes."""
-    of = _numbers.Quotient.of
+    of = _numbers.Quotient.by_inverse
     monkeypatch.setattr(
-        _numbers.Quotient, "of", lambda b, *given: replace(of(b, *given), rest=b.const(0.0, "f32"))
+        _numbers.Quotient, "by_inverse", lambda b, *given: replace(of(b, *given), rest=b.const(0.0, "f32"))
     )
     fmt = cells.repository().formats[name]
     descriptor = Descriptor.parse(index.format_record(fmt))
