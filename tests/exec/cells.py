@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -138,11 +141,24 @@ def packing(subject: Subject) -> tuple[Any, ...]:
     return (layout.positions, layout.inline, layout.chunk, layout.load, sides)
 
 
+FEW = 3
+
+
 def sample(everything: Sequence[Subject]) -> list[Subject]:
-    """A part that has every kernel with every packing on every backend: what the sanitizers run over."""
+    """What the sanitizers run over: of each language every kernel with a few packings, and every packing with
+    a few kernels; other packings with each kernel."""
     chosen: dict[tuple[Any, ...], Subject] = {}
-    for subject in everything:
-        chosen.setdefault((subject.kernel, packing(subject), subject.backend), subject)
+    kernels, packings = Counter[Any](), Counter[Any]()
+    for name, group in groupby(everything, key=lambda s: s.kernel):
+        subjects = list(group)
+        first = zlib.crc32(name.encode()) % len(subjects)
+        for subject in (*subjects[first:], *subjects[:first]):
+            kernel, kind = (name, subject.backend), (packing(subject), subject.backend)
+            if (*kernel, *kind) in chosen or min(kernels[kernel], packings[kind]) >= FEW:
+                continue
+            chosen[(*kernel, *kind)] = subject
+            kernels[kernel] += 1
+            packings[kind] += 1
     return list(chosen.values())
 
 

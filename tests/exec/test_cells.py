@@ -1,16 +1,15 @@
-"""Each cell of kernels.yaml whose text is CUDA or Metal gives the reference's results when it is executed.
+"""Cells of kernels.yaml whose text is CUDA or Metal give the reference's results when they are executed.
 
-Everything runs in three lane orders with guarded memory and the cheap checks of undefined behaviour; a sample
-with every kernel and every packing runs under the address and thread sanitizers too. What evidence/ has as
-passed, of the same text, launch, check and executor, is not run again but for one format a kernel and
-language; with WOOTZ_EXECUTE=all, everything is.
+For each kernel and language one format, on every target, in three lane orders with guarded memory and the
+cheap checks of undefined behaviour; a sample with every kernel and every packing under the address sanitizer,
+every kernel under that of threads. With WOOTZ_EXECUTE=all every cell runs; evidence.py writes down
+which have passed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,48 +17,47 @@ import cells
 import pytest
 from lanes import Arg, Entry
 
-import evidence
 from gen import plan
 
-EVERYTHING = cells.subjects(cells.repository())
+EVERYTHING = cells.candidates(cells.repository())
 SAMPLE = cells.sample(EVERYTHING)
-EVIDENCE = evidence.passed(cells.ROOT / "evidence/text-on-cpu.json")
+ONE_EACH = list({(s.kernel, s.backend): s for s in reversed(cells.sample(EVERYTHING))}.values())
+CHOSEN = EVERYTHING if os.environ.get("WOOTZ_EXECUTE") == "all" else ONE_EACH
 
 
-def again(everything: Sequence[cells.Subject], records: evidence.Records) -> list[cells.Subject]:
-    """Those that records do not have, and the first of each kernel and backend."""
-    first = {(each.kernel, each.backend): str(each) for each in reversed(everything)}
-    return [
-        each
-        for each in everything
-        if str(each) in first.values()
-        or not all(cells.known(each, text, records) for text in cells.texts(each))
-    ]
-
-
-CHOSEN = EVERYTHING if os.environ.get("WOOTZ_EXECUTE") == "all" else again(EVERYTHING, EVIDENCE)
+def able(subject: cells.Subject) -> cells.Subject:
+    """Its units that a CPU can run; the test ends where there are none."""
+    units = tuple(filter(cells.executable, subject.units))
+    if not units:
+        pytest.skip("CUTLASS, tensor maps or a stub: no text that a CPU can run")
+    return cells.Subject(units)
 
 
 @pytest.mark.parametrize("subject", CHOSEN, ids=str)
 def test_every_cell(subject: cells.Subject) -> None:
+    subject = able(subject)
     results = cells.run_subject(subject)
     assert not cells.failures(results)
     assert sorted(r.cell for r in results) == sorted(cell.key for unit in subject.units for cell in unit.jobs)
 
 
-@pytest.mark.parametrize("sanitizer", ["address", "thread"])
 @pytest.mark.parametrize("subject", SAMPLE, ids=str)
-def test_sample_under_sanitizers(subject: cells.Subject, sanitizer: str) -> None:
-    assert not cells.failures(cells.run_subject(subject, sanitizer))
+def test_sample_under_the_address_sanitizer(subject: cells.Subject) -> None:
+    assert not cells.failures(cells.run_subject(able(subject), "address"))
+
+
+@pytest.mark.parametrize("subject", ONE_EACH, ids=str)
+def test_kernels_under_the_thread_sanitizer(subject: cells.Subject) -> None:
+    assert not cells.failures(cells.run_subject(able(subject), "thread"))
 
 
 def test_the_sample_has_every_kernel_and_every_packing() -> None:
     for backend in cells.BACKENDS:
         mine, whole = ([s for s in some if s.backend == backend] for some in (SAMPLE, EVERYTHING))
-        assert {s.kernel for s in mine} == {s.kernel for s in whole} != set()
-        for kernel in {s.kernel for s in whole}:
-            packings = [{cells.packing(s) for s in some if s.kernel == kernel} for some in (mine, whole)]
-            assert packings[0] == packings[1]
+        for one, other in ((lambda s: s.kernel, cells.packing), (cells.packing, lambda s: s.kernel)):
+            for what in {one(s) for s in whole}:
+                found, known = ({other(s) for s in some if one(s) == what} for some in (mine, whole))
+                assert len(found) >= min(cells.FEW, len(known)) > 0
 
 
 # The tests above can fail: mistakes planted in generated text and in its entries.

@@ -12,8 +12,6 @@ needs.device()
 
 torch = pytest.importorskip("torch")
 TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "i8": "int8"}
-LEAST = 0.85
-"""Of a copy's bandwidth."""
 
 
 def _raw(dtype: str, *shape: int) -> Any:
@@ -122,22 +120,3 @@ def test_a_node_writes_to_another_array(lib: Any) -> None:
     torch.cuda.synchronize()
     assert _same(other[indices.long()], x)
     assert not y.view(torch.int16).any()
-
-
-def _microseconds(run: Any) -> float:
-    """The median of replays of a graph of ten launches."""
-    run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(10):
-            run()
-    times = []
-    for _ in range(15):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 100.0)
-    return sorted(times)[len(times) // 2]

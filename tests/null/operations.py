@@ -15,7 +15,7 @@ FLOATS = ("f16", "bf16")
 Build = Callable[[Builder], None]
 STORED = tuple(DTYPES)
 ATOMIC = ("u32", "i32", "f32")
-OWN_TYPE = {("select", 0): "bool"}
+OWN_TYPE = {("select", 0): "bool", ("dot4_i8", 2): "i32"}
 """Operands of a type of their own, by operation and place."""
 
 
@@ -92,6 +92,7 @@ def _memory() -> Iterator[tuple[str, str, Build]]:
         yield "set", dtype, _variable(dtype)
         yield "declare", dtype, _variable(dtype)
         yield "offset", dtype, _offset(dtype)
+        yield "choose", dtype, _choice(dtype)
     for dtype, width in product([t for t in STORED if t != "bool"], (1, 2, 4)):
         for op in ("load_words", "store_words", *(["word"] if width > 1 else [])):
             yield op, f"{dtype} {width}", _words(dtype, width)
@@ -125,6 +126,14 @@ def _variable(dtype: str) -> Build:
 
 def _offset(dtype: str) -> Build:
     return lambda b: keep(b, b.load(b.at(b.buffer("x", dtype), b.block()), b.thread()))
+
+
+def _choice(dtype: str) -> Build:
+    def build(b: Builder) -> None:
+        one, other = b.buffer("one", dtype), b.buffer("other", dtype)
+        keep(b, b.load(b.choose(b.block().eq(0), one, other), b.thread()))
+
+    return build
 
 
 def _words(dtype: str, width: int) -> Build:
