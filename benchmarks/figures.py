@@ -1,0 +1,103 @@
+"""Writes the tables of the README anew from the reports that they name.
+
+python benchmarks/figures.py [--check]
+
+A table stands between `<!-- figures: REPORT -->` and `<!-- end of figures -->`. --check: changes nothing; exit
+status 1 where a table is not what its report says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.S)
+
+Row = dict[str, Any]
+Column = tuple[str, Callable[[Row], str]]
+
+
+def _us(row: Row) -> str:
+    return f"{row['us']:.1f}"
+
+
+TABLES: dict[str, tuple[Sequence[Column], Callable[[Row], bool]]] = {
+    "qgemv": (
+        (
+            ("format", lambda r: f"`{r['format']}`"),
+            ("N × K", lambda r: f"{r['n']} × {r['k']}"),
+            ("µs", _us),
+            ("torch, bf16 weights, µs", lambda r: f"{r['torch_bf16_us']:.1f}"),
+        ),
+        lambda r: True,
+    ),
+    "qmm": (
+        (
+            ("format", lambda r: f"`{r['format']}`"),
+            ("M", lambda r: str(r["m"])),
+            ("µs", _us),
+            ("torch, bf16 weights, µs", lambda r: f"{r['torch_bf16_us']:.1f}"),
+            ("torch / ours", lambda r: f"{r['of_torch']:.2f}"),
+        ),
+        lambda r: True,
+    ),
+    "gemm": (
+        (
+            ("case", lambda r: str(r["case"])),
+            ("M × N × K", lambda r: f"{r['m']} × {r['n']} × {r['k']}"),
+            ("µs", lambda r: f"{r['us']:.0f}"),
+            ("torch, µs", lambda r: f"{r['torch_us']:.0f}"),
+            ("torch / ours", lambda r: f"{r['ratio']:.2f}"),
+        ),
+        lambda r: r["m"] >= 1024,
+    ),
+    "rows": (
+        (
+            ("kernel", lambda r: f"`{r['kernel']}`"),
+            ("µs", _us),
+            ("torch, µs", lambda r: f"{r['torch_us']:.1f}"),
+            ("of a copy", lambda r: f"{r['of_copy']:.2f}"),
+        ),
+        lambda r: r["dtype"] == "bf16",
+    ),
+}
+"""By the report's name: columns, and which rows are shown."""
+
+
+def table(report: Path) -> str:
+    """The lines of a report's table."""
+    columns, shown = TABLES[report.name.partition("-")[0]]
+    rows = [row for row in json.loads(report.read_text(encoding="utf-8"))["rows"] if shown(row)]
+    spelt = [[name for name, _ in columns], *([spell(row) for _, spell in columns] for row in rows)]
+    head, *body = ("| " + " | ".join(cells) + " |\n" for cells in spelt)
+    return "".join([head, "|---" * len(columns) + "|\n", *body])
+
+
+def written(text: str) -> str:
+    """A text with every table as its report has it."""
+    return BLOCK.sub(lambda found: found[1] + table(ROOT / found[2]) + found[3], text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    readme = ROOT / "README.md"
+    before = readme.read_text(encoding="utf-8")
+    after = written(before)
+    if options.check:
+        return int(before != after)
+    readme.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
