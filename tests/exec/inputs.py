@@ -67,7 +67,7 @@ def completed(kernel: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
 
 def names(kernel: Mapping[str, Any], given: Mapping[str, Any], size: Size) -> Size:
     """What formulas may name: shapes, scalars that are whole numbers, has_<optional operand>."""
-    scalars = {name: int(v) for name, v in given.items() if isinstance(v, (int, float)) and v == int(v)}
+    scalars = {name: int(v) for name, v in given.items() if isinstance(v, (int, float)) and v % 1 == 0}
     optional = [o["name"] for o in kernel["operands"] if o.get("optional")]
     if kernel.get("broadcasts"):
         strided = {n: (_strides(given[n]), underlying(given[n])[1]) for n in strided_names(kernel)}
