@@ -132,6 +132,7 @@ def test_a_binary_that_is_none(tmp_path: Path) -> None:
         ({"symbol": "nothing"}, r"cpu/\w+\.so has no symbol nothing"),
         ({"args": [["x", "ptr", "in"], ["y", "ptr", "out"], ["n", "i7", "shape"]]}, "an argument of type i7"),
         ({"args": [["x", "ptr", "in"], ["q", "u32", "shape"]]}, "argument 'q' of unknown role 'shape'"),
+        ({"args": [["x", "ptr", "in"], ["has_x", "u32", "shape"]]}, "argument 'has_x' of unknown role"),
         ({"args": [["x", "ptr", "sideways"]]}, "unknown role 'sideways'"),
         ({"args": [["n", "u32", "shape"]] * 65}, "65 arguments"),
         ({"grid": [["pow", "n", 2], 1, 1]}, "does not know"),
