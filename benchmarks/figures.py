@@ -1,17 +1,14 @@
 """Writes the tables of the README anew from the reports that they name.
 
-python benchmarks/figures.py [--check]
+python benchmarks/figures.py
 
-A table stands between `<!-- figures: REPORT -->` and `<!-- end of figures -->`. --check: changes nothing; exit
-status 1 where a table is not what its report says.
+A table stands between `<!-- figures: REPORT -->` and `<!-- end of figures -->`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,20 +81,6 @@ def written(text: str) -> str:
     return BLOCK.sub(lambda found: found[1] + table(ROOT / found[2]) + found[3], text)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    readme = ROOT / "README.md"
-    before = readme.read_text(encoding="utf-8")
-    after = written(before)
-    if options.check:
-        return int(before != after)
-    readme.write_text(after, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    readme = ROOT / "README.md"
+    readme.write_text(written(readme.read_text(encoding="utf-8")), encoding="utf-8")
