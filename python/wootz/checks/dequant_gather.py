@@ -44,11 +44,12 @@ def operands(
     options: Mapping[str, str],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """One index in four is n or worse; some occur twice."""
+    """One index in four is n or worse, the second is n; some occur twice."""
     given = dequant.operands(format, size, dtype, options, rng)
     n, t = size["n"], size["t"]
     indices = rng.integers(0, n, t)
     indices = np.where(rng.random(t) < 0.25, rng.choice([n, n + 1, *ODD], t), indices)
+    indices[1:2] = n
     return {**given, "indices": indices.astype(np.int32)}
 
 
