@@ -27,14 +27,17 @@ void Launcher::launch(const std::uintptr_t* addresses, driver::Stream stream) {
     steps_->launch(made);
 }
 
+// A graph's launches wait for each other, so that only one stream has it: its own for good.
 bool Launcher::repeated(driver::Stream stream) {
+    if (replay_ != nullptr) return stream == steady_;
     if (stream != steady_ || stream == driver::kThreadStream) repeats_ = 0;
     steady_ = stream;
     if (repeats_ < kSteady) ++repeats_;
     return graphs_ && repeats_ == kSteady;
 }
 
-// Whether the call was launched as a graph. What goes wrong before its launch is left to the plain one.
+// Whether the call was launched as a graph. What goes wrong before its launch is left to the plain one, which
+// is tried next; a graph that cannot be made is not tried again.
 bool Launcher::replay(const Call& call) {
     if (!repeated(call.stream)) return false;
     const driver::Scope scope(steps_->device());
@@ -43,13 +46,13 @@ bool Launcher::replay(const Call& call) {
         if (replay_ != nullptr) {
             steps_->update(call, replay_->exec(), nodes_);
         } else {
+            graphs_ = false;
             replay_ = steps_->graph(call, &nodes_);
-            graphs_ = replay_ != nullptr;
+            if (replay_ == nullptr) return false;
         }
     } catch (const std::exception&) {
-        graphs_ = false;
+        return false;
     }
-    if (!graphs_) return false;
     replay_->launch(call.stream);
     return true;
 }

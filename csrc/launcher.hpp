@@ -39,9 +39,9 @@ class Launcher {
     std::uint64_t workspace_, bytes_;
     std::mutex mutex_;
     driver::Stream last_ = nullptr;    // null: there was none
-    driver::Stream steady_ = nullptr;  // of the last `repeats_` calls
+    driver::Stream steady_ = nullptr;  // of the last `repeats_` calls, or of the graph
     unsigned repeats_ = 0;
-    bool graphs_ = true;                    // false: it has none
+    bool graphs_ = true;                    // false: one was made, or could not be
     std::unique_ptr<const Replay> replay_;  // ends before the steps
     std::vector<driver::GraphNode> nodes_;
 };

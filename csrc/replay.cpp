@@ -98,6 +98,7 @@ Replay::~Replay() {
     if (!driver::usable()) return;
     try {
         const driver::Scope scope(device_);
+        const Relaxed relaxed(driver::api());  // it may end while somebody captures
         driver::api().graph_exec_destroy(exec_);
         driver::api().graph_destroy(graph_);
     } catch (const std::exception&) {  // a lost context has taken it along

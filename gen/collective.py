@@ -21,7 +21,7 @@ def groups(b: Builder) -> int:
     return max(1, b.function.threads // b.simd)
 
 
-def lane_reduce(b: Builder, values: Sequence[Val], combine: Combine, width: int = 0, least: int = 1) -> Tuple:
+def lane_reduce(b: Builder, values: Sequence[Val], combine: Combine, width: int = 0) -> Tuple:
     """The combination over the SIMD group (or over each `width` neighbouring lanes), in every lane."""
     found = tuple(values)
     mask = (width or b.simd) // 2

@@ -206,13 +206,14 @@ Accepts = Callable[[Union[Format, None], str, Target, dict[str, str]], Union[str
 class Family:
     """A kernel family. `variants(fmt, dtype, target, options)` yields every entry of one cell's dtype, the
     first whose conditions hold is launched. limits: smallest and largest value of a shape name. alias:
-    whether the output may be the very memory of an operand, or of which ones: what a thread overwrites, only
-    it reads, and before. flat: operands of any one shape are taken as n elements in a row. broadcasts: their
-    shapes may differ as NumPy's may; entries take what `kernels/_broadcast.py` says. extents: numbers that
-    follow from extents of operands and from scalars, by name: the output's shape, conditions and entries may
-    name them; limits bound them, and scalars, too. omissible: names of axes that arrays may lack, the first
-    of them first, as many in every array: their extent is 1, and the output lacks them, too. options: the
-    values that each of its options may have. needs: features that a target must have.
+    whether the output may be the very memory of an operand, or of which ones: what a thread overwrites,
+    only it reads, and before. partial: what no group of rows names is not written. flat: operands of any
+    one shape are taken as n elements in a row. broadcasts: their shapes may differ as NumPy's may; entries
+    take what `kernels/_broadcast.py` says. extents: numbers that follow from extents of operands and from
+    scalars, by name: the output's shape, conditions and entries may name them; limits bound them, and
+    scalars, too. omissible: names of axes that arrays may lack, the first of them first, as many in every
+    array: their extent is 1, and the output lacks them, too. options: the values that each of its options
+    may have. needs: features that a target must have.
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
     by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
     (absent: f16, bf16 and f32 are accepted).
@@ -232,6 +233,7 @@ class Family:
     accepts: Accepts | None = None
     lattice: Lattices | None = None
     broadcasts: bool = False
+    partial: bool = False
     extents: dict[str, Formula] = field(default_factory=dict)
     omissible: tuple[str, ...] = ()
     knobs: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -258,8 +260,9 @@ class Family:
             "alias": list(self.alias) if isinstance(self.alias, tuple) else self.alias,
             "flat": self.flat,
         }
-        if self.broadcasts:
-            record["broadcasts"] = True
+        for name in ("broadcasts", "partial"):
+            if getattr(self, name):
+                record[name] = True
         if self.extents:
             record["extents"] = dict(self.extents)
         if self.omissible:

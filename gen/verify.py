@@ -25,6 +25,7 @@ class _State:
     agreement: dict[Value, int] = field(default_factory=dict)
     known: set[Ref] = field(default_factory=set)
     variables: dict[Ref, int] = field(default_factory=dict)  # who agrees on what they hold
+    pointers: dict[Ref, int] = field(default_factory=dict)  # who agrees on where they point
 
     def fail(self, rule: str, found: str) -> VerifyError:
         return VerifyError(f"{self.function.name}: {rule}; found {found}")
@@ -148,6 +149,10 @@ def _operation(state: _State, value: Value, reach: int) -> None:
     if value.ref is not None and value.ref.space == "var" and value.args:
         whole = max(reach, state.agreement[value.args[0]], state.variables.get(value.ref, BLOCK))
         state.variables[value.ref] = whole
+    if value.op in ("offset", "choose") and value.ref is not None:
+        sources = [each for each in (value.ref.base, *value.reads) if each is not None]
+        places = (state.pointers.get(each, BLOCK) for each in sources)
+        state.pointers[value.ref] = max(reach, *places, *(state.agreement[a] for a in value.args))
     if value.dtype:
         state.agreement[value] = _agreement(state, value)
 
@@ -456,4 +461,5 @@ def _agreement(state: _State, value: Value) -> int:
     if value.op == "div" and value.args[0].op == "thread" and is_const(value.args[1]):
         whole_groups = int(value.args[1].attrs["value"]) % state.target.simd == 0
         return GROUP if whole_groups and state.target.simd > 1 else state.agreement[value.args[0]]
-    return max((state.agreement[a] for a in value.args), default=BLOCK)
+    where = BLOCK if value.ref is None else state.pointers.get(value.ref, BLOCK)
+    return max((where, *(state.agreement[a] for a in value.args)))

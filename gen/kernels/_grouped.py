@@ -180,4 +180,5 @@ def family(mode: Mode, kernel: str) -> Family:
         needs=frozenset({"mma", "cp_async"}),
         scalars=(Scalar("activation", "u32", 2, WORDS),) if mode.paired else (),
         accepts=accepts,
+        partial=True,
     )

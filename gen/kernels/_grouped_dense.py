@@ -128,4 +128,5 @@ def family(mode: Mode, kernel: str, dtypes: tuple[str, ...]) -> Family:
         scalars=(Scalar("activation", "u32", 2, WORDS),) if mode.paired else (),
         types=(lambda dtype, options: {"y": options["out"]}) if scaled else None,
         accepts=accepts,
+        partial=True,
     )

@@ -4,8 +4,8 @@ one rounding.
 scale: 0 is 1 / sqrt(d). Query i stands at position p = i + n - s of its n keys, which are the first
 lengths[b] (kept within 0 and t) or all t; causal: it sees keys up to p; window w: those closer to p than w.
 sinks[h] are scores without a value. A query that sees no key, or none whose score is above -inf, gives zeros.
-NaN or +inf among the scores that a query sees makes its row NaN; a key that it does not see, or whose weight
-is 0 in float32, adds nothing, whatever its value is.
+NaN or +inf among the scores that a query sees makes its row NaN, and an infinite or NaN value of a key that
+it sees may, whatever the key's weight is; a key that it does not see adds nothing.
 
 Few queries with many keys take two launches and a workspace (`_parts`).
 """

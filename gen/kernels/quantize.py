@@ -172,7 +172,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
     items: Formula = ["mul", "n", pieces]
     grid: Formula = ["ceildiv", items, threads]
     blocks: Formula = ["mul", "n", ["ceildiv", "k", size.block]]
-    fits = (columns, ["lt", blocks, 2**31])
+    fits = (columns, ["lt", blocks, 2**31], ["lt", items, 2**31])
     before, space = None, 0
     if len(fmt.scales) > 1:
         first: Formula = ["min", ["ceildiv", blocks, threads], most_blocks(target)]

@@ -108,4 +108,5 @@ FAMILY = Family(
     needs=frozenset({"block_scale"}),
     scalars=(Scalar("alpha", "f32", 1.0),),
     accepts=accepts,
+    partial=True,
 )

@@ -161,8 +161,11 @@ def _header(data: bytes, where: str) -> dict[str, Any]:
     version = header.get("wootz_index")
     if version != VERSION:
         raise ArtifactError(f"{where} has index version {version!r}, this wootz reads {VERSION}; {_REBUILD}")
-    if not isinstance(header.get("count"), dict):
-        raise ArtifactError(f"{where}: the header has no record counts; {_REBUILD}")
+    count = header.get("count")
+    for section in SECTIONS:
+        found = count.get(section) if isinstance(count, dict) else None
+        if type(found) is not int or found < 0:
+            raise ArtifactError(f"{where}: the header has no count of {section}, but {found!r}; {_REBUILD}")
     return header
 
 
@@ -174,7 +177,7 @@ def _spans(data: bytes, where: str) -> dict[str, Span]:
     try:
         said: dict[str, list[int]] = json.loads(b"{" + data[last + 2 :])["spans"]
         spans = {section: Span(*map(int, said[section])) for section in SECTIONS}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         raise ArtifactError(
             f"{where} is truncated: its last line does not say where its sections are; {_REBUILD}"
         ) from None

@@ -46,9 +46,10 @@ EVENTS = {
 
 def event(name: str, message: str, **fields: Any) -> None:
     """Logs an event of EVENTS with exactly its fields."""
-    logging = sys.modules.get("logging")
-    if logging is None:
+    if "logging" not in sys.modules:
         return
+    import logging  # waits for a thread that is still importing it
+
     logger, level = logging.getLogger(NAME), EVENTS[name].level
     if logger.isEnabledFor(level):
         logger.log(level, message, extra={"event": name, **fields})

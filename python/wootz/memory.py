@@ -39,22 +39,24 @@ def span(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
 @dataclass(frozen=True)
 class Strided:
     """An array whose elements lie apart. address: that of the lowest one or a little below, a multiple of
-    ALIGNMENT; start: elements from there to the first; bytes: from there to the end of the last."""
+    ALIGNMENT; start: elements from there to the first; bytes: from there to the end of the last; lowest: the
+    address of the lowest one."""
 
     view: View
     address: int
     start: int
     bytes: int
+    lowest: int
 
     @classmethod
     def of(cls, view: View, item_bytes: int) -> Strided:
         if not view.size:
-            return cls(view, view.address, 0, 0)
+            return cls(view, view.address, 0, 0, view.address)
         before, after = span(view.shape, view.strides)
-        address = view.address - before * item_bytes
-        address -= address % ALIGNMENT
+        lowest = view.address - before * item_bytes
+        address = lowest - lowest % ALIGNMENT
         start = (view.address - address) // item_bytes
-        return cls(view, address, start, (start + after + 1) * item_bytes)
+        return cls(view, address, start, (start + after + 1) * item_bytes, lowest)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,9 +147,13 @@ def check_workspace(view: View, wanted: int, device: str) -> None:
         )
 
 
+def _lowest(seen: Seen) -> int:
+    return seen.lowest if isinstance(seen, Strided) else seen.address
+
+
 def check_overlap(name: str, view: Seen, out_name: str, out: Seen, alias: bool) -> None:
     """Raises ArgumentError when output and operand overlap: with `alias`, the very same memory is right."""
-    if out.address >= view.address + view.bytes or view.address >= out.address + out.bytes:
+    if out.address >= view.address + view.bytes or _lowest(view) >= out.address + out.bytes:
         return
     same = out.address == view.address and out.bytes == view.bytes
     if alias and not same:

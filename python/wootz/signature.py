@@ -113,7 +113,7 @@ class Signature:
     very memory the output may be. plain: a call is its operands, all of them, in order. in_place: the output
     is the operand of its name, which the kernel updates. extents: numbers that follow from the others, by
     name. omissible: axes that arrays may lack, the first ones first. knobs: what a call may choose, with the
-    default."""
+    default. partial: rows that no group names are not written."""
 
     name: str
     operands: tuple[Operand, ...]
@@ -125,6 +125,7 @@ class Signature:
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     plain: bool = True
     broadcasts: bool = False
+    partial: bool = False
     in_place: bool = False
     extents: Mapping[str, Derived] = field(default_factory=dict)
     omissible: tuple[str, ...] = ()
@@ -168,7 +169,8 @@ class Signature:
         return cls(
             record["key"], operands, output, limits, tuple(record.get("options") or ()),
             _aliased(record.get("alias"), operands), bool(record.get("flat")), scalars, plain,
-            bool(record.get("broadcasts")), bool(same), extents, tuple(record.get("omissible") or ()),
+            bool(record.get("broadcasts")), bool(record.get("partial")), bool(same), extents,
+            tuple(record.get("omissible") or ()),
             dict(record.get("knobs") or {}),
         )  # fmt: skip
 
@@ -351,10 +353,14 @@ class Binding:
             wanted = len(operand.shape) - self.omitted
             raise ArgumentError(
                 f"{operand.name} has {len(shape)} dimensions {list(shape)}; {self.signature} takes {wanted}"
-                + (" here, as many axes left out as of the arrays before" if self.omitted else "")
+                + (f" here, without the axes {', '.join(sorted(self.left_out()))}" if self.omitted else "")
             )
         extents = iter(shape)
         return tuple([1 if axis in lacking else next(extents) for axis in operand.shape])
+
+    def left_out(self) -> set[str]:
+        """The axes that the arrays lack."""
+        return {axis for each in self.signature.operands for axis in self._lacking(each, self.omitted or 0)}
 
     def _lacking(self, operand: Operand, count: int) -> list[str]:
         """The first `count` axes of an operand that may be left out."""

@@ -96,6 +96,18 @@ def _barrier_by_memory(b: Builder) -> None:
         b.barrier()
 
 
+def _barrier_by_pointer(kind: str) -> Build:
+    """What lies where each lane points to, no two need agree on."""
+
+    def build(b: Builder) -> None:
+        x, z = b.buffer("x", "u32"), b.buffer("z", "u32")
+        where = b.at(x, b.thread()) if kind == "offset" else b.choose(b.thread().eq(0), x, z)
+        with b.when(b.load(where, 0).eq(1)):
+            b.barrier()
+
+    return build
+
+
 def _barrier_by_group(b: Builder) -> None:
     with b.when((b.thread() // 32).eq(0)):
         b.barrier()
@@ -339,6 +351,8 @@ RULES: list[tuple[str, Build, str]] = [
      "barrier is reached by all lanes together (uniform control flow); found a div"),
     ("barrier loop", _divergent_loop, "barrier is reached by all lanes together"),
     ("barrier memory", _barrier_by_memory, "barrier is reached by all lanes together"),
+    ("barrier offset", _barrier_by_pointer("offset"), "barrier is reached by all lanes together"),
+    ("barrier choose", _barrier_by_pointer("choose"), "barrier is reached by all lanes together"),
     ("barrier group", _barrier_by_group, "barrier is reached by all lanes together"),
     ("lanes", _divergent("lane"), "lane_xor is reached by all lanes together"),
     ("lanes variable", _lanes_by_a_variable, "lane_xor is reached by all lanes together"),

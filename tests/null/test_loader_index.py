@@ -54,7 +54,11 @@ def test_find_among_few(count: int) -> None:
         (b"hello\n", "is no index"),
         (b'{"other":1,\n', "has index version None"),
         (GOOD.replace(b'"wootz_index":2', b'"wootz_index":1'), "has index version 1, this wootz reads 2"),
-        (GOOD.replace(b'"count":{', b'"counts":{'), "has no record counts"),
+        (GOOD.replace(b'"count":{', b'"counts":{'), "the header has no count of targets, but None"),
+        (GOOD.replace(b'"cells":6', b'"cells":null'), "the header has no count of cells, but None"),
+        (GOOD.replace(b'"cells":6', b'"cells":true'), "the header has no count of cells, but True"),
+        (GOOD.replace(b'"cells":6', b'"cells":-1'), "the header has no count of cells, but -1"),
+        (GOOD.replace(b'"spans":{"targets":[', b'"spans":{"targets":[Infinity,'), "truncated: its last line"),
         (
             GOOD.replace(b'{"key":"copy"},\n', b""),
             "damaged: section 'formats' is not where its last line says",

@@ -31,7 +31,7 @@ ROUNDINGS = {"scan": 50.0, "chunk": 100.0}
 
 def draw(size: Mapping[str, int], dtype: str, state: str, rng: np.random.Generator) -> dict[str, Any]:
     """Keys of length 1, some of them 0 or longer; gates of all sizes, 0 and 1 among them. Every other time
-    one v or one a is NaN."""
+    one v, or one a of several heads, is NaN."""
     lead = (size["s"], size["t"]) if "t" in size else (size["s"],)
     h, hk, dk, dv = (size[name] for name in ("h", "hk", "dk", "dv"))
     q, k = rng.standard_normal((2, *lead, hk, dk))
@@ -42,7 +42,7 @@ def draw(size: Mapping[str, int], dtype: str, state: str, rng: np.random.Generat
         np.where(rng.random((*lead, h)) < 0.1, rng.choice([-200.0, -30.0, 30.0, 200.0], (*lead, h)), x)
         for x in rng.standard_normal((2, *lead, h)) * 2.0
     )
-    special = (None, v, None, a)[int(rng.integers(4))]
+    special = (None, v, None, a if size["s"] * h > 1 else None)[int(rng.integers(4))]
     if special is not None and special.size:
         special.reshape(-1)[int(rng.integers(special.size))] = np.nan
     given: dict[str, Any] = {n: round_to(x, dtype) for n, x in zip("qkvab", (q, k, v, a, b))}

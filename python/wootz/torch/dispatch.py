@@ -148,7 +148,8 @@ class Dispatch:
         given = {
             each.name: True for each in kernel.signature.operands if each.optional and each.name in operands
         }
-        settled = {**binding.values, **scalars, **given, **dict(request.options)}
+        extents = {axis: n for axis, n in binding.values.items() if axis not in binding.left_out()}
+        settled = {**extents, **scalars, **given, **dict(request.options)}
         assert request.device is not None, "calls are on a device"
         return self.library.plan(
             request.name, device=request.device, format=request.format, dtype=request.dtype, **settled

@@ -42,9 +42,6 @@ class KernelOp:
         """The operand whose dtype is the cell's."""
         self._weights = next((each for each in self._operands if each.quantised and not each.format), None)
         """The operand whose format is the cell's."""
-        by_rows = any(each.dtype == "i32" for each in self._operands)
-        self._partial = by_rows and not signature.in_place
-        """Rows are chosen by int32 arrays on the device, and the others not written."""
         self._positional = [name for each in self._operands for name in _names(each)]
         self._defaults = dict(self._find_defaults())
         _ = signature.flags, signature.defaults  # torch.compile reads what is cached, and cannot compute it
@@ -109,7 +106,7 @@ class KernelOp:
         refuse_grad(dict(_tensors(operands)))
         device = next(tensor for _, tensor in _tensors(operands)).device
         request, _ = self._request(values, operands, device_name(device))
-        out = self.fake(*args, **named).zero_() if self._partial else None
+        out = self.fake(*args, **named).zero_() if self.signature.partial else None
         if self._first:
             operands[self._first] = aligned(operands[self._first])
         given = {name: value for name, value in operands.items() if value is not None}

@@ -298,9 +298,17 @@ def repeated_calls() -> None:
         (update,) = driver.log("cuGraphExecKernelNodeSetParams")
         assert update.endswith(f" args={x.array.ctypes.data},{out.array.ctypes.data},16")
     driver.clear()
-    plan(some[0], out=out, stream=6)
+    for _ in range(STEADY + 1):
+        plan(some[0], out=out, stream=6)
+    assert calls(driver) == ["cuLaunchKernel"] * (STEADY + 1), "the graph is its own stream's"
     plan(some[0], out=out, stream=5)
-    assert calls(driver) == ["cuLaunchKernel"] * 2, "streams that take turns need plain launches"
+    assert calls(driver)[-3:] == REPLAYED
+    driver.clear()
+    driver.fail("cuGraphExecKernelNodeSetParams", 1, times=1)
+    plan(some[0], out=out, stream=5)
+    plan(some[0], out=out, stream=5)
+    assert [line.split()[0] for line in launches(driver)] == ["cuLaunchKernel", "cuGraphLaunch"]
+    driver.clear()
     driver.capture(5)
     for _ in range(STEADY):
         plan(some[0], out=out, stream=5)
@@ -324,6 +332,20 @@ def repeated_calls_where_no_graph_can_be_made() -> None:
     assert len(launches(driver)) == STEADY + 3
     assert len(driver.log("cuGraphInstantiateWithFlags")) == 1, "it is tried once"
     assert [driver.live()[each] for each in ("streams", "graphs", "execs")] == [0, 0, 0]
+    driver.check_balance()
+
+
+@scenario
+def bound_where_no_graph_can_be_made() -> None:
+    driver, kind = Driver(), make_type()
+    kind.__dlpack__, kind.__dlpack_device__ = _export, _device
+    plan, x, y = copy_plan(), kind(host(16)), kind(host(16))
+    for call in ("cuGraphInstantiateWithFlags", "cuStreamCreate"):
+        driver.clear()
+        driver.fail(call, 2, times=1)
+        made = plan.bind(x, out=y)
+        assert made() is y
+        assert calls(driver)[-1] == "cuLaunchKernel"
     driver.check_balance()
 
 
