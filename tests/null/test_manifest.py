@@ -210,3 +210,16 @@ def test_ten_thousand_formats(tmp_path: Path) -> None:
     assert int(out[0]) == 10_000
     assert float(out[1]) < 8, out
     assert peak < 1 << 30, out
+
+
+def test_the_readme_marks_what_a_default_wheel_lacks() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text[text.index("| kernel | computes |") : text.index("#### Packed weights")]
+    marks: dict[str, bool] = {}
+    for row in re.findall(r"^\| (`.*?) \|", table, re.M):
+        stem = ""
+        for short, mark in re.findall(r"`([^`]+)`( †)?", row):
+            stem = stem if short.startswith("…") else short
+            marks[short.replace("…", stem)] = bool(mark)
+    source = load(KERNELS)
+    assert marks == {name: name not in source.profiles["default"].kernels for name in source.kernels}
