@@ -17,19 +17,22 @@ bool has_graphs(const driver::Api& api) {
            api.graph_launch != nullptr && api.graph_destroy != nullptr && api.graph_exec_destroy != nullptr;
 }
 
-// While it lives, this thread may do what somebody else's capture forbids it.
+// While it lives, this thread may do what somebody else's capture forbids it. Where the mode cannot be set,
+// what is then forbidden fails itself.
 class Relaxed {
   public:
-    explicit Relaxed(const driver::Api& api) : api_(api) {
-        driver::check(api_.capture_mode(&mode_), "cuThreadExchangeStreamCaptureMode");
+    explicit Relaxed(const driver::Api& api)
+        : api_(api), set_(api_.capture_mode(&mode_) == driver::kSuccess) {}
+    ~Relaxed() {
+        if (set_) api_.capture_mode(&mode_);
     }
-    ~Relaxed() { api_.capture_mode(&mode_); }
     Relaxed(const Relaxed&) = delete;
     Relaxed& operator=(const Relaxed&) = delete;
 
   private:
     const driver::Api& api_;
     int mode_ = kRelaxed;
+    bool set_;
 };
 
 class OwnStream {
