@@ -41,7 +41,7 @@ def formats() -> dict[str, Format]:
 def entry_of(fmt: Format, backend: str) -> tuple[str, Entry]:
     """The text for the first target of a backend, and its entry."""
     target = next(t for t in repository().targets.values() if t.backend == backend)
-    spec = replace(repository().kernels["copy"], name="prepack", options={})
+    spec = replace(repository().kernels["copy"], name="prepack", options={}, knobs={})
     emitted = emit.emit(spec, fmt, target, ("i8",))
     (only,) = emitted.entries
     return emitted.text, Entry.from_json(only.to_json())

@@ -207,7 +207,7 @@ def test_wrong_fields_are_named(change: dict[str, Any], error: type[Exception], 
         QuantizedTensor(q.format, q.shape, {**q.fields, **change})
 
 
-@pytest.mark.parametrize("shape", [(3,), (0, 4), (4, 0), (1, 2, 3), "ab"])
+@pytest.mark.parametrize("shape", [(3,), (0, 4), (4, 0), (0, 2, 3), (1, 2, 3, 4), "ab"])
 def test_wrong_shapes_are_refused(shape: Any) -> None:
     with pytest.raises(ArgumentError):
         QuantizedTensor(Descriptor.parse(NVFP4), shape, {})

@@ -48,8 +48,11 @@ def formats() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped targets, kernels and formats, and 10,000 formats more."""
+    """The shipped targets and formats, three kernels, and 10,000 formats more."""
     parts = yaml.safe_load((ROOT / "kernels.yaml").read_text())
+    parts["kernels"] = {name: parts["kernels"][name] for name in ("copy", "dequant", "qgemv")}
+    parts["targets"] = {name: row for name, row in parts["targets"].items() if "kernels" not in row}
+    parts["profiles"] = {"release": {}}
     known = "".join(f"  {name}: {json.dumps(axes)}\n" for name, axes in parts.pop("formats").items())
     path = tmp_path_factory.mktemp("growth") / "kernels.yaml"
     path.write_text(f"{yaml.safe_dump(parts)}formats:\n{known}{''.join(formats())}")

@@ -147,7 +147,7 @@ def test_what_gemv_takes_is_allowed(target: Target) -> None:
     for fmt in (*manifest.formats.values(), plain("f16")):
         found = list(tiles.candidates(_gemv.lattice(fmt, target), target))
         allowed = [each.point for each in found if not each.reason]
-        for tile in _gemv.tiles(target, steps(fmt)):
+        for tile in _gemv.tiles(target, steps(fmt), _gemv.MOST_ROWS, 0):
             point = {
                 "m": tile.m,
                 "rows": tile.rows,

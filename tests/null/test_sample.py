@@ -18,7 +18,7 @@ from wootz.errors import ArgumentError, DtypeError
 from gen.cli import main
 from gen.dsl import Builder
 from gen.kernels._philox import below, philox
-from gen.kernels._weights import Weights
+from gen.kernels._powers import Weights
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import host
