@@ -50,11 +50,11 @@ class Plan(_core.PlanCall):
     other; a launch on another stream than the last waits, on the device, for that one to end: the stream that
     such a plan ran on has to live until its next call.
 
-    On CUDA the eighth call in a row on one stream makes a graph of the launches (about 0.1 MiB of the device's
-    memory), and later calls on that stream start it with their own arrays: about half of a launch's time on
-    the host. Calls on other streams, kernels that may begin early, and calls whose stream is being captured
-    are plain launches, as all are where no graph can be made. The graph's launches have no attributes of the
-    stream, as an access policy window; on a stream of a green context call the Kernel.
+    On CUDA the eighth call in a row on one stream makes a graph of the launches (about 0.1 MiB of the
+    device's memory), and later calls on that stream start it with their own arrays: about half of a
+    launch's time on the host. Calls on other streams, kernels that may begin early, and calls whose stream
+    is being captured are plain launches, as all are where no graph can be made. The graph's launches have
+    no attributes of the stream, as an access policy window; on a stream of a green context call the Kernel.
 
     In a graph that is captured, calls become kernel nodes. The plan (it owns the workspace) and the arrays
     have to outlive the graph, which holds neither: keep the plan, or the GraphNode that `graph_node` returns.
