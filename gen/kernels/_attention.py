@@ -179,3 +179,17 @@ def read(b: Builder, share: Share, line: Ref, first: Val, end: Val, into: Ref, a
     with b.loop(0, share.count, share.vector, unroll=True) as i, b.when(first + i < end):
         for j, value in enumerate(load(b, line, first + i, share.vector)):
             b.store(into, at + i + j, value)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Keys and values that are plain numbers, in rows of d."""
+
+    b: Builder
+    share: Share
+    fields: dict[str, Ref]
+    d: Val
+
+    def read(self, name: str, row: Val, first: Val, into: Ref, at: Val) -> None:
+        line = self.b.at(self.fields[name], row.cast("u64") * self.d.cast("u64"))
+        read(self.b, self.share, line, first, self.d, into, at)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from ..axes import Format
 from ..dsl import Builder, Val
 from ..family import Family, Operand, Variant
-from ..ir import Ref
 from ..target import Target
 from ._attention import (
     HEADS,
@@ -28,11 +27,11 @@ from ._attention import (
     ROWS,
     SCALARS,
     SINKS,
+    Dense,
     Found,
     Problem,
     Share,
     Tile,
-    read,
     shares,
     with_any,
 )
@@ -40,22 +39,14 @@ from ._parts import Room, attend, output, over_shares
 
 
 @dataclass(frozen=True)
-class Whole:
+class Whole(Dense):
     """Keys and values of [b, hk, t, d]."""
 
-    b: Builder
-    share: Share
-    fields: dict[str, Ref]
     start: Val  # the first row of the head
     length: Val
-    d: Val
 
     def places(self, base: Val) -> Callable[[Val], Found]:
         return lambda j: (self.start + j, self.b.const(1, "bool"))
-
-    def read(self, name: str, row: Val, first: Val, into: Ref, at: Val) -> None:
-        line = self.b.at(self.fields[name], row.cast("u64") * self.d.cast("u64"))
-        read(self.b, self.share, line, first, self.d, into, at)
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
@@ -71,7 +62,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
             with b.when(has_lengths.ne(0)):
                 length.set(b.minimum(b.maximum(b.load(lengths, tile.batch), 0).cast("u32"), t))
             start = (tile.batch * hk + tile.kv) * t
-            return Whole(b, share, {"k": k, "v": v}, start, length.get(), d)
+            return Whole(b, share, {"k": k, "v": v}, d, start, length.get())
 
         attend(b, Problem.of(b, q, sinks, y, h, hk, s, d), share, t, space, batches, keys)
 

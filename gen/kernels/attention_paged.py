@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from ..axes import Format
 from ..dsl import Builder, Val
 from ..family import Family, Operand, Variant
-from ..ir import Ref
 from ..target import Target
 from ._attention import (
     HEADS,
@@ -22,11 +21,11 @@ from ._attention import (
     ROWS,
     SCALARS,
     SINKS,
+    Dense,
     Found,
     Problem,
     Share,
     Tile,
-    read,
     shares,
     with_any,
 )
@@ -36,16 +35,12 @@ from .kv_append_paged import CACHE
 
 
 @dataclass(frozen=True)
-class Paged:
+class Paged(Dense):
     """Keys and values of one head in pages."""
 
-    b: Builder
-    share: Share
-    fields: dict[str, Ref]
     pages: Pages
     tile: Tile
     length: Val
-    d: Val
 
     def places(self, base: Val) -> Callable[[Val], Found]:
         """A step that is whole lies in one page."""
@@ -53,10 +48,6 @@ class Paged:
             return lambda j: self.pages.place(self.tile.batch, self.tile.kv, j)
         first, there = self.pages.place(self.tile.batch, self.tile.kv, base)
         return lambda j: (first + (j - base), there)
-
-    def read(self, name: str, row: Val, first: Val, into: Ref, at: Val) -> None:
-        line = self.b.at(self.fields[name], row.cast("u64") * self.d.cast("u64"))
-        read(self.b, self.share, line, first, self.d, into, at)
 
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
@@ -72,7 +63,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         pages = Pages(b, table, b.scalar("pages"), hk, b.scalar("page"), b.scalar("blocks"))
 
         def keys(tile: Tile) -> Paged:
-            return Paged(b, share, {"k": k, "v": v}, pages, tile, pages.tokens(lengths, tile.batch), d)
+            return Paged(b, share, {"k": k, "v": v}, d, pages, tile, pages.tokens(lengths, tile.batch))
 
         p = Problem.of(b, q, sinks, y, h, hk, s, d)
         attend(b, p, share, pages.blocks * pages.page, space, batches, keys)
