@@ -10,142 +10,19 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
-import json
 import os
-import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from . import __version__
+from . import __version__, commands
+from .commands._shared import BAD_INPUT, DONE, FAILED, INTERRUPTED, UsageError
 from .problems import ManifestError
-
-_BESIDE = Path(__file__).resolve().parent.parent
-MANIFEST = _BESIDE / "kernels.yaml"
-EVIDENCE = _BESIDE / "evidence"
-ARTIFACTS = _BESIDE / "artifacts"
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-
 
 EXTRA = ("yaml", "jsonschema", "rich", "ninja")
 """Packages of the extra `gen`: a wheel that only runs kernels does without them."""
-
-
-class UsageError(ValueError):
-    """A command line that asks for something that is not there."""
-
-
-def _names(values: Sequence[str] | None) -> tuple[str, ...]:
-    """Names given as separate words, or with commas between them."""
-    return tuple(part for value in values or () for part in value.split(",") if part)
-
-
-def _request(args: argparse.Namespace) -> Any:
-    from .plan import Request
-
-    return Request(
-        args.profile, _names(args.targets), _names(args.formats), _names(args.kernels), _names(args.knobs)
-    )
-
-
-def _jobs(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{text}: wanted 1 or more")
-    return count
-
-
-# Commands
-
-
-def _check(args: argparse.Namespace) -> int:
-    from .plan import load
-
-    manifest = load(args.manifest)
-    parts = ((manifest.formats, "formats"), (manifest.kernels, "kernels"), (manifest.targets, "targets"))
-    print(f"{args.manifest}: valid: {', '.join(f'{len(items)} {what}' for items, what in parts)}")
-    return DONE
-
-
-def _list(args: argparse.Namespace) -> int:
-    from . import listing, plan
-
-    manifest = plan.load(args.manifest)
-    selection = plan.select(manifest, _request(args))
-    for note in selection.notes:
-        print(f"wootz: {note}", file=sys.stderr)
-    rows = listing.rows(manifest, selection, listing.indexed_evidence(args.artifacts, manifest))
-    if args.state:
-        rows = (row for row in rows if row["state"] == args.state)
-    sys.stdout.writelines(listing.as_json(rows) if args.json else listing.as_table(rows, selection))
-    return DONE
-
-
-def _build_options(args: argparse.Namespace) -> Any:
-    from .options import Options
-    from .toolchain import Names
-
-    return Options(
-        manifest=args.manifest,
-        request=_request(args),
-        out=args.out,
-        evidence=args.evidence,
-        jobs=args.jobs,
-        names=Names.from_environment(getattr(args, "nvcc", "")),
-        launcher=tuple(shlex.split(os.environ.get("WOOTZ_LAUNCHER", ""))),
-    )
-
-
-def _work(args: argparse.Namespace, run: Callable[[Any, Any], Any], verb: str) -> int:
-    from . import report
-
-    with report.output() as output:
-        summary = run(_build_options(args), output)
-    if args.json:
-        print(json.dumps(summary.to_json()))
-    else:
-        report.table(summary)
-    for artifact, variants in summary.left_out.items():
-        for symbol, reason in variants.items():
-            print(f"wootz: {artifact}: {symbol} is left out: {reason}", file=sys.stderr)
-    for unit, problem in sorted(summary.failures.items()):
-        print(f"wootz: {unit}: {problem}", file=sys.stderr)
-    if summary.failures:
-        print(f"wootz: {len(summary.failures)} of the plan's parts could not be {verb}", file=sys.stderr)
-    return FAILED if summary.failures else DONE
-
-
-def _generate(args: argparse.Namespace) -> int:
-    from .build import generate
-
-    return _work(args, generate, "generated")
-
-
-def _build(args: argparse.Namespace) -> int:
-    from .build import build, check_prebuilt
-
-    return _work(args, check_prebuilt, "confirmed") if args.prebuilt else _work(args, build, "built")
-
-
-def _explain(args: argparse.Namespace) -> int:
-    from . import explain, plan
-
-    manifest = plan.load(args.manifest)
-    folder = args.artifacts or (ARTIFACTS if ARTIFACTS.is_dir() else None)
-    fact = explain.explain(manifest, args.kernel, args.format, args.target, folder)
-    print(json.dumps(fact, indent=2) if args.json else explain.as_text(fact))
-    return DONE
-
-
-RUN_TIME = {
-    "verify": "Run every cell against the reference.",
-    "info": "What this machine has, what runs there, and what a kernel would get.",
-}
-"""Commands of the package that runs kernels: each is the module of its name there, which reads its own
-arguments."""
 
 
 def _hand_on(command: str, argv: Sequence[str]) -> int:
@@ -160,9 +37,6 @@ def _hand_on(command: str, argv: Sequence[str]) -> int:
     return int(module.main(list(argv)) or 0)
 
 
-# Parser
-
-
 class _Parser(argparse.ArgumentParser):
     """Reports a bad command line in one line."""
 
@@ -171,85 +45,17 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(BAD_INPUT)
 
 
-def _add_plan(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--manifest", type=Path, default=MANIFEST, metavar="FILE", help="default: the one shipped"
-    )
-    parser.add_argument("--profile", default="default", help="a profile of the manifest (default: default)")
-    for what in ("targets", "formats", "kernels"):
-        extra = (
-            "; '-' is: no format"
-            if what == "formats"
-            else "; native is this machine"
-            if what == "targets"
-            else ""
-        )
-        text = f"only these, names or globs, separated by spaces or commas{extra}"
-        parser.add_argument(f"--{what}", nargs="+", metavar="NAME", help=text)
-    text = "values of knobs to build beside the defaults, as math=fast; in place of the profile's"
-    parser.add_argument("--knobs", nargs="+", metavar="KNOB=VALUE", help=text)
-    parser.add_argument("--json", action="store_true", help="JSON on standard output")
-
-
-def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="artifact folder; afterwards it holds this plan's files and no others of an earlier build",
-    )
-    parser.add_argument(
-        "-j", "--jobs", type=_jobs, default=os.cpu_count() or 1, metavar="N", help="parallel work"
-    )
-    parser.add_argument(
-        "--evidence", type=Path, default=EVIDENCE, metavar="DIR", help="reports of wootz verify"
-    )
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="wootz", description="Ahead-of-time build system for quantised GPU kernels.")
     parser.add_argument("--version", action="version", version=f"wootz {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-
-    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text, description=text)
-        added.set_defaults(run=run)
-        return added
-
-    check = command("check", _check, "Validate a manifest.")
-    check.add_argument("manifest", type=Path, metavar="MANIFEST")
-
-    listing = command("list", _list, "Every cell of a plan: kernel, format, dtype, target, state, reason.")
-    _add_plan(listing)
-    listing.add_argument("--state", choices=("job", "skip", "refused"), help="only cells in this state")
-    listing.add_argument(
-        "--artifacts", type=Path, default=ARTIFACTS, metavar="DIR", help="where evidence is read"
-    )
-
-    generate = command("generate", _generate, "Emit the sources of a plan; compile nothing.")
-    _add_plan(generate)
-    _add_folder(generate)
-
-    build = command("build", _build, "Emit, compile, audit and index the artifacts of a plan.")
-    _add_plan(build)
-    _add_folder(build)
-    build.add_argument("--nvcc", default="", metavar="PATH", help="the CUDA compiler (or WOOTZ_NVCC)")
-    build.add_argument(
-        "--prebuilt", action="store_true", help="compile nothing: check that DIR is what would be built"
-    )
-
-    explain = command("explain", _explain, "The chain of one cell, from axes to launch formula.")
-    for what in ("kernel", "format", "target"):
-        explain.add_argument(
-            what, metavar=what.upper(), help="'-' for no format" if what == "format" else None
-        )
-    explain.add_argument("--manifest", type=Path, default=MANIFEST, metavar="FILE")
-    explain.add_argument("--artifacts", "--out", type=Path, metavar="DIR", help="the folder it was built in")
-    explain.add_argument("--json", action="store_true")
-
-    for name, text in RUN_TIME.items():
-        commands.add_parser(name, help=text, add_help=False)
+    added = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    for name in commands.NAMES:
+        module = importlib.import_module(f".commands.{name}", __package__)
+        command = added.add_parser(name, help=module.TEXT, description=module.TEXT)
+        command.set_defaults(run=module.run)
+        module.options(command)
+    for name, text in commands.RUN_TIME.items():
+        added.add_parser(name, help=text, add_help=False)
     return parser
 
 
@@ -271,7 +77,7 @@ def _causes() -> Iterator[tuple[type[Exception], int]]:
 
 
 def _run(argv: Sequence[str]) -> int:
-    if argv and argv[0] in RUN_TIME:
+    if argv and argv[0] in commands.RUN_TIME:
         return _hand_on(argv[0], argv[1:])
     args = _parser().parse_args(argv)
     return int(args.run(args))

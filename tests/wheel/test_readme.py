@@ -49,7 +49,7 @@ def test_the_example_of_matrix_kernels(clean: Clean) -> None:
 
 
 def test_every_kernel_is_in_the_table() -> None:
-    table = re.sub(r"`(\w+)`, `…(\w+)`, `…(\w+)`", r"`\1`, `\1\2`, `\1\3`", section("Kernels"))
+    table = section("Kernels")
     missing = [name for name in plan.load(ROOT / "kernels.yaml").kernels if f"`{name}`" not in table]
     assert not missing
 

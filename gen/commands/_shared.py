@@ -1,0 +1,111 @@
+"""What the commands share: exit statuses, default places, options of a plan and of a build."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+_BESIDE = Path(__file__).resolve().parents[2]
+MANIFEST = _BESIDE / "kernels.yaml"
+EVIDENCE = _BESIDE / "evidence"
+ARTIFACTS = _BESIDE / "artifacts"
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+class UsageError(ValueError):
+    """A command line that asks for something that is not there."""
+
+
+def names(values: Sequence[str] | None) -> tuple[str, ...]:
+    """Names given as separate words, or with commas between them."""
+    return tuple(part for value in values or () for part in value.split(",") if part)
+
+
+def request(args: argparse.Namespace) -> Any:
+    """The plan.Request of the options that `plan_options` adds."""
+    from ..plan import Request
+
+    return Request(
+        args.profile, *(names(getattr(args, f)) for f in ("targets", "formats", "kernels", "knobs"))
+    )
+
+
+def jobs(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text}: wanted 1 or more")
+    return count
+
+
+def plan_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--manifest", type=Path, default=MANIFEST, metavar="FILE", help="default: the one shipped"
+    )
+    parser.add_argument("--profile", default="default", help="a profile of the manifest (default: default)")
+    for what, more in (
+        ("targets", "; native is this machine"),
+        ("formats", "; '-' is: no format"),
+        ("kernels", ""),
+    ):
+        text = f"only these, names or globs, separated by spaces or commas{more}"
+        parser.add_argument(f"--{what}", nargs="+", metavar="NAME", help=text)
+    text = "values of knobs to build beside the defaults, as math=fast; in place of the profile's"
+    parser.add_argument("--knobs", nargs="+", metavar="KNOB=VALUE", help=text)
+    parser.add_argument("--json", action="store_true", help="JSON on standard output")
+
+
+def folder_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="artifact folder; afterwards it holds this plan's files and no others of an earlier build",
+    )
+    parser.add_argument(
+        "-j", "--jobs", type=jobs, default=os.cpu_count() or 1, metavar="N", help="parallel work"
+    )
+    parser.add_argument(
+        "--evidence", type=Path, default=EVIDENCE, metavar="DIR", help="reports of wootz verify"
+    )
+
+
+def _build_options(args: argparse.Namespace) -> Any:
+    from ..options import Options
+    from ..toolchain import Names
+
+    return Options(
+        manifest=args.manifest,
+        request=request(args),
+        out=args.out,
+        evidence=args.evidence,
+        jobs=args.jobs,
+        names=Names.from_environment(getattr(args, "nvcc", "")),
+        launcher=tuple(shlex.split(os.environ.get("WOOTZ_LAUNCHER", ""))),
+    )
+
+
+def work(args: argparse.Namespace, run: Callable[[Any, Any], Any], verb: str) -> int:
+    """Run a build function with progress, and print its summary."""
+    from .. import report
+
+    with report.output() as output:
+        summary = run(_build_options(args), output)
+    if args.json:
+        print(json.dumps(summary.to_json()))
+    else:
+        report.table(summary)
+    for artifact, variants in summary.left_out.items():
+        for symbol, reason in variants.items():
+            print(f"wootz: {artifact}: {symbol} is left out: {reason}", file=sys.stderr)
+    for unit, problem in sorted(summary.failures.items()):
+        print(f"wootz: {unit}: {problem}", file=sys.stderr)
+    if summary.failures:
+        print(f"wootz: {len(summary.failures)} of the plan's parts could not be {verb}", file=sys.stderr)
+    return FAILED if summary.failures else DONE

@@ -1,0 +1,24 @@
+"""wootz build"""
+
+from __future__ import annotations
+
+import argparse
+
+from ._shared import folder_options, plan_options, work
+
+TEXT = "Emit, compile, audit and index the artifacts of a plan."
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    plan_options(parser)
+    folder_options(parser)
+    parser.add_argument("--nvcc", default="", metavar="PATH", help="the CUDA compiler (or WOOTZ_NVCC)")
+    parser.add_argument(
+        "--prebuilt", action="store_true", help="compile nothing: check that DIR is what would be built"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..build import build, check_prebuilt
+
+    return work(args, check_prebuilt, "confirmed") if args.prebuilt else work(args, build, "built")

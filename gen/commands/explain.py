@@ -1,0 +1,31 @@
+"""wootz explain"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from ._shared import ARTIFACTS, DONE, MANIFEST
+
+TEXT = "The chain of one cell, from axes to launch formula."
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    for what in ("kernel", "format", "target"):
+        parser.add_argument(
+            what, metavar=what.upper(), help="'-' for no format" if what == "format" else None
+        )
+    parser.add_argument("--manifest", type=Path, default=MANIFEST, metavar="FILE")
+    parser.add_argument("--artifacts", "--out", type=Path, metavar="DIR", help="the folder it was built in")
+    parser.add_argument("--json", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    from .. import explain, plan
+
+    manifest = plan.load(args.manifest)
+    folder = args.artifacts or (ARTIFACTS if ARTIFACTS.is_dir() else None)
+    fact = explain.explain(manifest, args.kernel, args.format, args.target, folder)
+    print(json.dumps(fact, indent=2) if args.json else explain.as_text(fact))
+    return DONE
