@@ -25,6 +25,7 @@ from wootz.errors import ArtifactError
 from gen import elf
 from gen.cli import main
 from gen.commands._shared import UsageError, artifact_folders
+from gen.lock import lock
 from gen.wheel import archive, tags
 from tests.null import loader_tools as tools
 
@@ -66,14 +67,11 @@ def pack(artifacts: Path, out: Path, *more: str, name: str = "acme", version: st
 def refused(capsys: pytest.CaptureFixture[str], artifacts: Path, out: Path, *more: str, **names: str) -> str:
     """What a command that must fail says; it has written nothing."""
     options = {"name": "acme", "version": "1.0", **names}
-    with pytest.MonkeyPatch.context():
-        try:
-            status = main(
-                ["pack", "--artifacts", str(artifacts), "--out", str(out), *more]
-                + [word for key, value in options.items() for word in (f"--{key}", value)]
-            )
-        except SystemExit as end:
-            status = int(end.code or 0)
+    named = [word for key, value in options.items() for word in (f"--{key}", value)]
+    try:
+        status = main(["pack", "--artifacts", str(artifacts), "--out", str(out), *more, *named])
+    except SystemExit as end:
+        status = int(end.code or 0)
     assert status
     assert not list(out.glob("*"))
     said = capsys.readouterr().err
@@ -217,7 +215,8 @@ def test_a_split_wheel(everything: Path, tmp_path: Path, site: Path) -> None:
     x, q = tools.random(3, 70), tools.quantized(lib, 5, 70)
     np.testing.assert_allclose(lib.kernel("qgemv", format="toy")(x, q), x @ q.dequantize().T, rtol=1e-4)
     assert len(wootz.load("acme.cpu").cells()) == len(tools.CELLS)
-    assert lib.folder(lib.cells()[0]).parent.name == "acme_cpu"
+    homes = {cell["target"]: lib.folder(cell).parent.name for cell in lib.cells()}
+    assert homes == {target: f"acme_{target}" for target in ("cpu", *CUBINS)}
 
 
 def test_an_older_wheel_is_replaced(cubins: Path, everything: Path, tmp_path: Path) -> None:
@@ -236,6 +235,20 @@ def test_an_unfinished_build(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     made = folder(tmp_path / "a", *CUBINS)
     (made / "index.json").unlink()
     assert "there is no index; run: wootz build --out" in refused(capsys, made, tmp_path / "dist")
+
+
+def test_a_build_at_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = folder(tmp_path / "a", *CUBINS)
+    with lock(made):
+        assert "is building here; wait" in refused(capsys, made, tmp_path / "dist")
+    assert pack(made, tmp_path / "dist")
+
+
+def test_a_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = folder(tmp_path / "a", *CUBINS)
+    header, rest = (made / "index.json").read_bytes().split(b"\n", 1)
+    (made / "index.json").write_bytes(header[:-1] + b',"shard":{"number":1,"of":3},\n' + rest)
+    assert "is one shard of a build: merge them first" in refused(capsys, made, tmp_path / "dist")
 
 
 def test_a_file_that_is_not_the_one_indexed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
