@@ -277,7 +277,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Run every kernel that fits the device and compare it with the NumPy reference.",
     )
     parser.add_argument(
-        "--artifacts", metavar="DIR", help="artifact folder (default: the one in the package)"
+        "--artifacts",
+        metavar="DIR",
+        help="artifact folder, or the name of an installed package (default: wootz's own)",
     )
     parser.add_argument("--device", default="cpu", help='"cpu" (default) or "cuda:N"')
     parser.add_argument("--json", metavar="FILE", help="write the results there")
@@ -322,20 +324,20 @@ def main(argv: Sequence[str]) -> int:
 def _shared_out(lib: Any, device: str, pattern: str, jobs: int) -> list[Row]:
     """The same rows, by several processes, each with a library of its own."""
     keys = [c["key"] for c in cells_for(lib, device) if fnmatch.fnmatchcase(c["key"], pattern)]
-    work = [(str(lib.path), device, key) for key in keys]
+    work = [(lib.parts, device, key) for key in keys]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         return list(pool.map(_one_cell, work))
 
 
-def _one_cell(work: tuple[str, str, str]) -> Row:
-    path, device, key = work
-    (row,) = verify(_library(path), device, glob_escape(key))
+def _one_cell(work: tuple[Any, str, str]) -> Row:
+    parts, device, key = work
+    (row,) = verify(_library(parts), device, glob_escape(key))
     return row
 
 
 @cache
-def _library(path: str) -> Any:
-    return importlib.import_module("wootz").load(path)
+def _library(parts: Any) -> Any:
+    return importlib.import_module("wootz").Library(parts)
 
 
 def _all_rows(lib: Any, device: str, pattern: str) -> list[Row]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 
 from ..errors import ArgumentError, near
-from ..library import Library, default_library
+from ..library import Library, default_library, load
 from ..signature import Signature
 from .dispatch import Dispatch
 from .kernel_op import KernelOp
@@ -21,18 +22,23 @@ _DEVICES = ("CPU", "CUDA")
 _REGISTERED: dict[str, Ops] = {}
 
 
-def register(library: Library, namespace: str) -> Ops:
+def register(library: Library | str, namespace: str | None = None) -> Ops:
     """Defines an op for every kernel of the library, torch.ops.NAMESPACE.KERNEL, and the op `linear`, which
     chooses among them. Exported programs name these ops: whoever loads one registers the library first.
 
-    Raises ArgumentError for a namespace that is no identifier, or is taken.
+    library: one that is open, or the name of an installed one (wootz.load), whose namespace is its name, with
+    "_" for "-" and ".", unless another is given. Raises ArgumentError for a namespace that is no identifier,
+    or is taken; what wootz.load raises.
     """
+    if isinstance(library, str):
+        namespace = re.sub(r"[-.]", "_", library) if namespace is None else namespace
+        library = load(library)
     if not isinstance(namespace, str) or not namespace.isidentifier():
         raise ArgumentError(f"namespace is {namespace!r}; want an identifier")
     taken = _REGISTERED.get(namespace)
-    if taken is not None and taken.library.path != library.path:
+    if taken is not None and taken.library.parts != library.parts:
         raise ArgumentError(
-            f"namespace {namespace!r} has the ops of {taken.library.path}: choose another namespace"
+            f"namespace {namespace!r} has the ops of {taken.library.where}: choose another namespace"
         )
     if taken is None:
         taken = _REGISTERED[namespace] = Ops(library, namespace)
@@ -87,14 +93,16 @@ class Ops:
     def __getattr__(self, name: str) -> Any:
         kernels = self.__dict__.get("_kernels", {})
         if name not in kernels:
-            raise AttributeError(f"{self.library.path} has no kernel {name!r} for torch{near(name, kernels)}")
+            raise AttributeError(
+                f"{self.library.where} has no kernel {name!r} for torch{near(name, kernels)}"
+            )
         return kernels[name]
 
     def __dir__(self) -> list[str]:
         return [LINEAR, "library", "namespace", *self._kernels]
 
     def __repr__(self) -> str:
-        return f"<torch.ops.{self.namespace}: {len(self._kernels) + 1} ops of {self.library.path}>"
+        return f"<torch.ops.{self.namespace}: {len(self._kernels) + 1} ops of {self.library.where}>"
 
     def linear(self, x: torch.Tensor, w: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
         """x[..., K] w^T + bias, w a QuantizedTensor or PackedTensor of shape (N, K): [..., N] of x's dtype.
