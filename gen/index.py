@@ -141,6 +141,9 @@ def validate(folder: Path) -> list[str]:
     found = list(_structure(path.read_text(encoding="utf-8").split("\n"), index))
     for cell in index["cells"]:
         found += _cell_problems(folder, cell)
+    for kernel in index["kernels"]:
+        if check := kernel.get("check"):
+            found += _file_problems(folder, kernel["key"], [(check["file"], check["sha256"])])
     return found
 
 
@@ -163,6 +166,13 @@ def _cell_problems(folder: Path, cell: Mapping[str, Any]) -> Iterator[str]:
     sources = [cell, *([stub] if stub else [])]
     claims = [(file["file"], file["sha256"]) for file in files]
     claims += [(source["source"], source["source_sha256"]) for source in sources]
+    yield from _file_problems(folder, key, claims)
+    if not cell["entries"]:
+        yield f"{key}: has no entry"
+
+
+def _file_problems(folder: Path, key: str, claims: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """claims: (file, sha256) that the index has."""
     for file, expected in claims:
         pure = PurePosixPath(file)
         if pure.is_absolute() or ".." in pure.parts:
@@ -171,8 +181,6 @@ def _cell_problems(folder: Path, cell: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key}: {file} is missing"
         elif sha256((folder / file).read_bytes()) != expected:
             yield f"{key}: {file} is not the file that was indexed (its sha256 differs)"
-    if not cell["entries"]:
-        yield f"{key}: has no entry"
 
 
 def cell_keys(cells: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
