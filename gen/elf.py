@@ -18,6 +18,7 @@ _HEADER, _SECTION, _SYMBOL = (
     struct.Struct("<IBBHQQ"),
 )
 _NOTE_HEADER = struct.Struct("<III")
+_VERNEED, _NEED, _AUXILIARY = 0x6FFFFFFE, struct.Struct("<HHIII"), struct.Struct("<IHHII")
 _FUNC, _GLOBAL, _WEAK = 2, 1, 2
 _HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN
 _NEEDED, _STRTAB = 1, 5
@@ -110,6 +111,39 @@ def needed(elf: Elf) -> list[str]:
             tag, value = struct.unpack_from("<QQ", section.data, offset)
             found += [_string(strings, value)] if tag == _NEEDED else []
     return found
+
+
+def versions(elf: Elf) -> Iterator[tuple[str, str]]:
+    """(library, symbol version) that a shared object asks for, as ("libc.so.6", "GLIBC_2.17")."""
+    for section in elf.of_type(_VERNEED):
+        if section.link >= len(elf.sections):
+            raise FileError(f"{section.name} names string table {section.link}; there is none")
+        strings, data = elf.sections[section.link].data, section.data
+        try:
+            for file, first, count in _libraries(data):
+                for _, _, _, version, _ in _chain(_AUXILIARY, data, first, count):
+                    yield _string(strings, file), _string(strings, version)
+        except struct.error as error:
+            raise FileError(f"a record of {section.name} runs past its end") from error
+
+
+def _libraries(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """(name, place of the first version, number of versions) of each library."""
+    at = 0
+    while data:
+        _, count, file, first, step = _NEED.unpack_from(data, at)
+        yield file, at + first, count
+        if not step:
+            return
+        at += step
+
+
+def _chain(record: struct.Struct, data: bytes, at: int, count: int) -> Iterator[tuple[int, ...]]:
+    """Records of which each says, last, how far the next one is."""
+    for _ in range(count):
+        found = record.unpack_from(data, at)
+        yield found
+        at += found[-1]
 
 
 def notes(elf: Elf) -> Iterator[tuple[str, bytes]]:

@@ -92,14 +92,20 @@ def target_record(target: Target) -> dict[str, Any]:
     }
 
 
-def lines(compilers: Mapping[str, str], sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    """The index, line by line. Each record has a "key", which is unique in its section and comes first."""
+def lines(
+    compilers: Mapping[str, str],
+    sections: Mapping[str, Sequence[Mapping[str, Any]]],
+    header: Mapping[str, Any] | None = None,
+) -> Iterator[str]:
+    """The index, line by line. Each record has a "key", which is unique in its section and comes first.
+    header: of the index that the records are of, where it is another build's."""
     count = {section: len(sections[section]) for section in ("formats", "kernels", "targets", "cells")}
     meta = {
         "wootz_index": VERSION,
         "generator": __version__,
         "compilers": dict(compilers),
         "nvrtc": nvrtc.KINDS,
+        **(header or {}),
         "count": count,
     }
     written, spans = 0, dict[str, list[int]]()
@@ -133,18 +139,27 @@ def read(path: Path) -> dict[str, Any]:
     return index
 
 
-def validate(folder: Path) -> list[str]:
-    """Everything that is wrong with an artifact folder; empty where it is whole. Raises BuildError as `read`
-    does."""
+def validate(folder: Path, sources: bool = True) -> list[str]:
+    """Everything that is wrong with an artifact folder, without `sources` but for those; empty where it is
+    whole. Raises BuildError as `read` does."""
     path = folder / "index.json"
     index = read(path)
     found = list(_structure(path.read_text(encoding="utf-8").split("\n"), index))
     for cell in index["cells"]:
-        found += _cell_problems(folder, cell)
+        found += _cell_problems(folder, cell, sources)
     for kernel in index["kernels"]:
-        if check := kernel.get("check"):
-            found += _file_problems(folder, kernel["key"], [(check["file"], check["sha256"])])
+        found += _file_problems(folder, kernel["key"], check_claims(kernel))
     return found
+
+
+def claims(cell: Mapping[str, Any], sources: bool = True) -> Iterator[tuple[str, str]]:
+    """(path, sha256) of every file of a cell; without `sources`, of its binaries."""
+    stub = cell.get("stub", {})
+    for file in (*cell["files"], *([stub] if "file" in stub else [])):
+        yield file["file"], file["sha256"]
+    if sources:
+        for source in (cell, *([stub] if stub else [])):
+            yield source["source"], source["source_sha256"]
 
 
 def _structure(text: Sequence[str], index: Mapping[str, Any]) -> Iterator[str]:
@@ -159,21 +174,21 @@ def _structure(text: Sequence[str], index: Mapping[str, Any]) -> Iterator[str]:
         yield f"{heads} lines begin a record, the counts add up to {sum(index['count'].values())}"
 
 
-def _cell_problems(folder: Path, cell: Mapping[str, Any]) -> Iterator[str]:
+def _cell_problems(folder: Path, cell: Mapping[str, Any], sources: bool) -> Iterator[str]:
     key = cell["key"]
-    stub = cell.get("stub", {})
-    files = [*cell["files"], *([stub] if "file" in stub else [])]
-    sources = [cell, *([stub] if stub else [])]
-    claims = [(file["file"], file["sha256"]) for file in files]
-    claims += [(source["source"], source["source_sha256"]) for source in sources]
-    yield from _file_problems(folder, key, claims)
+    yield from _file_problems(folder, key, claims(cell, sources))
     if not cell["entries"]:
         yield f"{key}: has no entry"
 
 
-def _file_problems(folder: Path, key: str, claims: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """claims: (file, sha256) that the index has."""
-    for file, expected in claims:
+def check_claims(kernel: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(file, sha256) of the reference that a kernel's record names: of a project's own."""
+    return [(kernel["check"]["file"], kernel["check"]["sha256"])] if "check" in kernel else []
+
+
+def _file_problems(folder: Path, key: str, claimed: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """claimed: (file, sha256) that the index has."""
+    for file, expected in claimed:
         pure = PurePosixPath(file)
         if pure.is_absolute() or ".." in pure.parts:
             yield f"{key}: {file} is outside the folder"

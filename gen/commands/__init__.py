@@ -13,6 +13,7 @@ NAMES = (
     "explain",
     "generate",
     "build",
+    "pack",
 )
 
 RUN_TIME = {

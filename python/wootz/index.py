@@ -88,6 +88,11 @@ class Index:
         for start, _ in self._lines(section, prefix):
             yield self._key(start).decode()
 
+    def lines(self, section: str) -> Iterator[tuple[str, bytes]]:
+        """The key and the unparsed record of each, in order."""
+        for start, after in self._lines(section, ""):
+            yield self._key(start).decode(), self.data[start:after].rstrip(b",\n")
+
     def _lines(self, section: str, prefix: str) -> Iterator[tuple[int, int]]:
         span, wanted, previous = self.spans[section], prefix.encode(), b""
         start = self._first_not_below(section, wanted)

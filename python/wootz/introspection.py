@@ -238,7 +238,7 @@ def _matching(lib: Library, kernel: str, format: str | None, dtype: str | None) 
         wanted = "/".join((kernel, format or "*", dtype or "*"))
         known = kernel.partition(".")[0] in lib.kernels()
         hint = near(format or "", lib.formats()) if known else near(kernel, lib.kernels())
-        raise NoKernelError(f"no cell {wanted} in {lib.path}{hint}")
+        raise NoKernelError(f"no cell {wanted} in {lib.where}{hint}")
     return [record for key in stems.values() if (record := lib.index.find("cells", key))]
 
 

@@ -172,7 +172,7 @@ class Kernel:
             raise ArtifactError(f"{cell['key']}: its types are not those of other targets: build it again")
         names = self._reader.array_names()
         entries = tuple(Entry.parse(record, self._signature, names) for record in cell["entries"])
-        folder = self._library.path
+        folder = self._library.folder(cell)
         module = load_module(folder, file, device)
         return Program(
             self.name, device, module, entries, tuple(names), cell, file["file"], load_stub(folder, cell),

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .arrays import parse_device
 from .errors import ArgumentError, ArtifactError, NoKernelError, near
 from .formats import Descriptor
-from .index import Index
 from .jit import sources
+from .joined import Part, join
 from .kernel import Kernel, Request
 from .log import event
 from .plan import Plan, make_plan
@@ -29,28 +29,36 @@ ENVIRONMENT = "WOOTZ_ARTIFACTS"
 
 
 class Library:
-    """The kernels of one artifact folder. Opening reads the index; binaries are read when a kernel first
-    runs.
+    """The kernels of an artifact folder, or of several: the parts of an installed library. Opening reads the
+    index; binaries are read when a kernel first runs.
 
-    path: the folder, links resolved. index: its records. jit: what compiles for devices that no binary fits,
-    or None. Raises ArtifactError when the index is missing or damaged.
+    parts: the folders, links resolved, and what ships each. path: the first one's folder. where: what
+    messages call it. index: the records of all parts. jit: what compiles for devices that no binary fits, or
+    None. Raises ArtifactError when an index is missing or damaged, or parts do not go together.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, jit: bool | Jit = False) -> None:
+    def __init__(self, path: str | os.PathLike[str] | Sequence[Part], *, jit: bool | Jit = False) -> None:
         self.jit = _on_demand(jit)
-        self.path = Path(path).resolve()
-        self.index = Index.read(self.path)
+        given = [Part("", Path(path))] if isinstance(path, (str, os.PathLike)) else path
+        self.parts = tuple(Part(each.owner, each.folder.resolve()) for each in given)
+        self.path = self.parts[0].folder
+        self.where = ", ".join(each.owner for each in self.parts) if self.parts[1:] else str(self.path)
+        self.index, self._homes = join(self.parts)
         self._formats: dict[str, Descriptor] = {}
         cells = self.index.count("cells")
-        event("library_opened", f"{self.path}: {cells} cells", path=str(self.path), cells=cells)
+        event("library_opened", f"{self.where}: {cells} cells", path=str(self.path), cells=cells)
 
     def __repr__(self) -> str:
-        return f"<wootz library {self.path}: {self.index.count('cells')} cells>"
+        return f"<wootz library {self.where}: {self.index.count('cells')} cells>"
 
     @functools.cached_property
     def targets(self) -> tuple[dict[str, Any], ...]:
         """The target rows."""
         return tuple(self.index.records("targets"))
+
+    def folder(self, cell: Mapping[str, Any]) -> Path:
+        """Where the files of a cell lie."""
+        return self._homes.get(cell["key"], self.path)
 
     def cells(self) -> list[dict[str, Any]]:
         """One dict a cell: key, kernel, format, dtype, target, options, files, entries, evidence (see the
@@ -72,7 +80,7 @@ class Library:
         if known is None:
             record = self.index.find("formats", name)
             if record is None:
-                raise NoKernelError(f"no format {name!r} in {self.path}{near(name, self.formats())}")
+                raise NoKernelError(f"no format {name!r} in {self.where}{near(name, self.formats())}")
             record.pop("key")
             known = self._formats[name] = Descriptor.parse(record)
         return known
@@ -109,7 +117,7 @@ class Library:
                 raise ArgumentError(f"{what} is {given!r}; want a name, a text")
         record = self.index.find("kernels", name)
         if record is None:
-            raise NoKernelError(f"no kernel {name!r} in {self.path}{near(name, self.kernels())}")
+            raise NoKernelError(f"no kernel {name!r} in {self.where}{near(name, self.kernels())}")
         signature = Signature.parse(record)
         where = parse_device(device) if device is not None else (None, None)
         request = Request(
@@ -199,7 +207,8 @@ class Library:
                     f"known: {', '.join(choices)}"
                 )
         raise NoKernelError(
-            f"{request.stem} is not in {self.path}; of this kernel and format it has: {self._dtypes(request)}"
+            f"{request.stem} is not in {self.where}; of this kernel and format it has: "
+            f"{self._dtypes(request)}"
         )
 
     def _dtypes(self, request: Request) -> str:
@@ -239,12 +248,28 @@ def _on_demand(jit: bool | Jit) -> Jit | None:
 
 
 def load(path: str | os.PathLike[str] | None = None, *, jit: bool | Jit = False) -> Library:
-    """Opens an artifact folder: `path`, or WOOTZ_ARTIFACTS, or the one that the package ships.
+    """Opens an artifact folder, `path`, or an installed package's by its name; with none, that of
+    WOOTZ_ARTIFACTS, or the one that wootz ships.
 
-    jit: for a CUDA device that no binary of the folder fits, compile the source that the folder carries
+    A text without "/" is a name where a package has it (see wootz.packages), and else a folder: "./name" is
+    always one. jit: for a CUDA device that no binary fits, compile the source that the folder carries
     (wootz.jit; needs the extra `wootz[jit]`): True, or a Jit of one's own. Raises ArtifactError.
     """
+    if isinstance(path, str) and path and not {os.sep, os.altsep} & {*path} and path not in (".", ".."):
+        return Library(_named(path), jit=jit)
     return Library(default_folder() if path is None else path, jit=jit)
+
+
+def _named(name: str) -> str | Sequence[Part]:
+    """The parts of the installed library `name`; without one, the folder of that name. Raises
+    ArtifactError: there is neither.
+    """
+    from . import packages
+
+    found = packages.find(name)
+    if not found and not Path(name).exists():
+        raise ArtifactError(packages.unknown(name))
+    return found or name
 
 
 def default_library() -> Library:

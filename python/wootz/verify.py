@@ -206,7 +206,8 @@ def verify(
         format = lib.format(name) if name else None
         call = lib.kernel(cell["kernel"], name, cell["dtype"], device, **(cell.get("options") or {}))
         signature = lib.index.find("kernels", cell["kernel"])
-        yield check_cell(call, cell, signature, format, where, getattr(lib, "path", None))
+        folder = lib.folder(cell) if signature.get("check") else None
+        yield check_cell(call, cell, signature, format, where, folder)
 
 
 def cells_for(lib: Any, device: str) -> list[dict[str, Any]]:
@@ -334,20 +335,20 @@ def main(argv: Sequence[str]) -> int:
 def _shared_out(lib: Any, device: str, pattern: str, jobs: int) -> list[Row]:
     """The same rows, by several processes, each with a library of its own."""
     keys = [c["key"] for c in cells_for(lib, device) if fnmatch.fnmatchcase(c["key"], pattern)]
-    work = [(str(lib.path), device, key) for key in keys]
+    work = [(lib.parts, device, key) for key in keys]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         return list(pool.map(_one_cell, work))
 
 
-def _one_cell(work: tuple[str, str, str]) -> Row:
-    path, device, key = work
-    (row,) = verify(_library(path), device, glob_escape(key))
+def _one_cell(work: tuple[Any, str, str]) -> Row:
+    parts, device, key = work
+    (row,) = verify(_library(parts), device, glob_escape(key))
     return row
 
 
 @cache
-def _library(path: str) -> Any:
-    return importlib.import_module("wootz").load(path)
+def _library(parts: Any) -> Any:
+    return importlib.import_module("wootz").Library(parts)
 
 
 def _all_rows(lib: Any, device: str, pattern: str) -> list[Row]:

@@ -80,8 +80,8 @@ def _refusal(library: Library, cell: Cell) -> str:
         return kind
     if cell.get("stub"):
         return "it is launched by a host stub"
-    if not (library.path / str(cell.get("source"))).exists():
-        return f"{library.path} was packed without sources"
+    if not (library.folder(cell) / str(cell.get("source"))).exists():
+        return f"{library.folder(cell)} was packed without sources"
     return ""
 
 
@@ -96,4 +96,4 @@ def _record(library: Library, jit: Jit, cell: Cell, arch: str) -> dict[str, Any]
         )
     sizes = {"size": cell.get("source_size"), "sha256": cell.get("source_sha256")}
     file = check_file({"file": cell["source"], **sizes, "isa": ""})
-    return {**file, "recipe": Recipe(jit, library.path, file, arch, options)}
+    return {**file, "recipe": Recipe(jit, library.folder(cell), file, arch, options)}

@@ -74,7 +74,7 @@ class Dispatch:
         """The dtype of a kernel whose cells of a format differ in nothing else."""
         cell = next(self.library.index.records("cells", f"{name}/{format}/"), None)
         if cell is None:
-            raise NoKernelError(f"{name}/{format} is not in {self.library.path}")
+            raise NoKernelError(f"{name}/{format} is not in {self.library.where}")
         return str(cell["dtype"])
 
     def call(
@@ -122,7 +122,7 @@ class Dispatch:
         found = self.library.format(name)
         if digest and digest != found.digest:
             raise FormatError(
-                f"format {name} has another definition than in {self.library.path}: quantise again with the "
+                f"format {name} has another definition than in {self.library.where}: quantise again with the "
                 "library's own, or open the library that the tensor was made with"
             )
         return found
@@ -172,7 +172,7 @@ class Dispatch:
             layout = next(each for each, of in KINDS.items() if of == kind)
             raise NoKernelError(
                 f"no product of {dtype} activations and {format} weights in the {layout} layout on {device}; "
-                f"{self.library.path} ships: {shipped or 'none in this layout'}"
+                f"{self.library.where} ships: {shipped or 'none in this layout'}"
             )
         return tuple(sorted(found, key=lambda each: (each.most is None, each.most)))
 

@@ -30,9 +30,9 @@ def register(library: Library, namespace: str) -> Ops:
     if not isinstance(namespace, str) or not namespace.isidentifier():
         raise ArgumentError(f"namespace is {namespace!r}; want an identifier")
     taken = _REGISTERED.get(namespace)
-    if taken is not None and taken.library.path != library.path:
+    if taken is not None and taken.library.parts != library.parts:
         raise ArgumentError(
-            f"namespace {namespace!r} has the ops of {taken.library.path}: choose another namespace"
+            f"namespace {namespace!r} has the ops of {taken.library.where}: choose another namespace"
         )
     if taken is None:
         taken = _REGISTERED[namespace] = Ops(library, namespace)
@@ -87,14 +87,16 @@ class Ops:
     def __getattr__(self, name: str) -> Any:
         kernels = self.__dict__.get("_kernels", {})
         if name not in kernels:
-            raise AttributeError(f"{self.library.path} has no kernel {name!r} for torch{near(name, kernels)}")
+            raise AttributeError(
+                f"{self.library.where} has no kernel {name!r} for torch{near(name, kernels)}"
+            )
         return kernels[name]
 
     def __dir__(self) -> list[str]:
         return [LINEAR, "library", "namespace", *self._kernels]
 
     def __repr__(self) -> str:
-        return f"<torch.ops.{self.namespace}: {len(self._kernels) + 1} ops of {self.library.path}>"
+        return f"<torch.ops.{self.namespace}: {len(self._kernels) + 1} ops of {self.library.where}>"
 
     def linear(self, x: torch.Tensor, w: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
         """x[..., K] w^T + bias, w a QuantizedTensor or PackedTensor of shape (N, K): [..., N] of x's dtype.

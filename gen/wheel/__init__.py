@@ -1,0 +1,1 @@
+"""Wheels of artifacts: what is in one, what it weighs, what changed."""
