@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,9 @@ def variants(fmt, dtype, target, options):
 
 FAMILY = Family((Operand("x", "array", ("n",)),), Operand("y", "array", ("n",)), variants, flat=True)
 """
-CHECK = "from wootz.checking import flat_shapes as shapes, flat_operands as operands\ndef expect(o, d, p): ...\n"
+CHECK = (
+    "from wootz.checking import flat_shapes as shapes, flat_operands as operands\ndef expect(o, d, p): ...\n"
+)
 MINE = "  mine: {file: kernels/mine.py, check: checks/mine.py, dtypes: [f32]}\n"
 
 
@@ -80,7 +81,9 @@ def test_names_come_together_and_default_has_the_own_kernels_only(folder: Path) 
     assert found.profiles["small"].kernels == ("copy",)
     assert found.profiles["whole"].kernels == ("copy", "qgemv")
     assert [s.kernel for s in found.skips] == ["qgemv"]
-    assert [Path(f).name for f in found.files] == ["mine.yaml", "base.yaml", "mine.py"] or len(found.files) == 4
+    assert [Path(f).name for f in found.files] == ["mine.yaml", "base.yaml", "mine.py"] or len(
+        found.files
+    ) == 4
 
 
 def test_a_profile_that_says_all_has_all(folder: Path) -> None:
@@ -119,23 +122,57 @@ def test_extensions_go_on(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "kernels", "said"),
     [
-        ("", "  copy: {dtypes: [f32]}\n", "mine.yaml:4: kernels.copy: base.yaml:7 has a kernel of this name: "
-         "choose another name, or list kernels.copy under override"),
-        ("formats: {int4: {element: int4, block: 64, scale: f16}}\n", MINE, "mine.yaml:5: formats.int4: "
-         "base.yaml:5 has a format of this name: choose another name, or list formats.int4 under override"),
-        ("profiles: {small: {}}\n", MINE, "mine.yaml:5: profiles.small: base.yaml:11 has a profile of this name: "
-         "choose another name, or list profiles.small under override"),
-        ("override: [kernels.cpoy]\n", MINE, "mine.yaml:5: override[0]: 'kernels.cpoy' is not in base.yaml; did "
-         "you mean 'kernels.copy'?"),
-        ("override: [kernels.copy]\n", MINE, "mine.yaml:5: override[0]: 'kernels.copy' is not in this manifest: "
-         "leave it out, or write the entry"),
-        ("override: kernels.copy\n", MINE, "mine.yaml:5: override: is 'kernels.copy', wanted a list of "
-         "section.name, as kernels.copy"),
-        ("profiles: {default: {kernels: [mien]}}\n", MINE, "mine.yaml:5: profiles.default.kernels[0]: no kernel is "
-         "named 'mien'; did you mean 'mine'?"),
+        (
+            "",
+            "  copy: {dtypes: [f32]}\n",
+            (
+                "mine.yaml:4: kernels.copy: base.yaml:7 has a kernel of this name: "
+                "choose another name, or list kernels.copy under override"
+            ),
+        ),
+        (
+            "formats: {int4: {element: int4, block: 64, scale: f16}}\n",
+            MINE,
+            (
+                "mine.yaml:5: formats.int4: "
+                "base.yaml:5 has a format of this name: choose another name, or list "
+                "formats.int4 under override"
+            ),
+        ),
+        (
+            "profiles: {small: {}}\n",
+            MINE,
+            (
+                "mine.yaml:5: profiles.small: base.yaml:11 has a profile of this name: "
+                "choose another name, or list profiles.small under override"
+            ),
+        ),
+        (
+            "override: [kernels.cpoy]\n",
+            MINE,
+            ("mine.yaml:5: override[0]: 'kernels.cpoy' is not in base.yaml; did you mean 'kernels.copy'?"),
+        ),
+        (
+            "override: [kernels.copy]\n",
+            MINE,
+            (
+                "mine.yaml:5: override[0]: 'kernels.copy' is not in this manifest: "
+                "leave it out, or write the entry"
+            ),
+        ),
+        (
+            "override: kernels.copy\n",
+            MINE,
+            ("mine.yaml:5: override: is 'kernels.copy', wanted a list of section.name, as kernels.copy"),
+        ),
+        (
+            "profiles: {default: {kernels: [mien]}}\n",
+            MINE,
+            ("mine.yaml:5: profiles.default.kernels[0]: no kernel is named 'mien'; did you mean 'mine'?"),
+        ),
         ("formatz: {}\n", MINE, "mine.yaml:5: formatz: unknown key 'formatz'; did you mean 'formats'?"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_an_extension(folder: Path, more: str, kernels: str, said: str) -> None:
     assert wrong(manifest(folder, more, kernels)) == [said]
 
@@ -173,7 +210,11 @@ def test_override_needs_extends(folder: Path) -> None:
 
 def test_the_published_schema_takes_a_project(folder: Path) -> None:
     validator = Draft202012Validator(load_schema())
-    project = {"version": 1, "extends": "wootz", "kernels": {"mine": {"dtypes": ["f32"], "file": "a.py", "check": "b.py"}}}
+    project = {
+        "version": 1,
+        "extends": "wootz",
+        "kernels": {"mine": {"dtypes": ["f32"], "file": "a.py", "check": "b.py"}},
+    }
     assert not list(validator.iter_errors(project))
     assert list(validator.iter_errors({**project, "override": ["copy"]}))
     assert list(validator.iter_errors({"version": 1}))
@@ -186,29 +227,62 @@ def test_the_published_schema_takes_a_project(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("kernels", "said"),
     [
-        ("  mine: {file: kernels/mien.py, check: checks/mine.py, dtypes: [f32]}\n",
-         "kernels.mine.file: 'kernels/mien.py': no such file in FOLDER; did you mean 'mine.py'?"),
-        ("  mine: {file: ../mine.py, check: checks/mine.py, dtypes: [f32]}\n",
-         "kernels.mine.file: '../mine.py' is outside of the manifest's folder FOLDER: give a path below it"),
-        ("  mine: {file: /etc/passwd, check: checks/mine.py, dtypes: [f32]}\n",
-         "kernels.mine.file: '/etc/passwd' is outside of the manifest's folder FOLDER: give a path below it"),
-        ("  mine: {file: base.yaml, check: checks/mine.py, dtypes: [f32]}\n",
-         "kernels.mine.file: 'base.yaml' ends in '.yaml', wanted .py"),
-        ("  mine: {file: kernels/mine.py, dtypes: [f32]}\n",
-         "kernels.mine.file: file goes with check, which is not here"),
-        ("  softmax: {file: kernels/mine.py, check: checks/mine.py, dtypes: [f32]}\n",
-         "kernels.softmax: is a kernel of wootz: choose another name, or extend wootz and list kernels.softmax "
-         "under override"),
-        ("  mine: {check: checks/mine.py, dtypes: [f32]}\n",
-         "kernels.mine: no such kernel; did you mean 'binary'?|kernels.mine: no such kernel; a kernel of your own "
-         "names its file, or source"),
-        ("  mine: {file: kernels/mine.py, check: checks/mine.py, dtypes: [f32], options: {op: [a]}}\n",
-         "kernels.mine.options.op: no option of mine"),
-        ("  mine: {file: kernels/mine.py, check: checks/mine.py, dtypes: [i8]}\n",
-         "kernels.mine: no cell comes of it: mine takes f16, bf16, f32; got i8; change its lists, or skip it with "
-         "a reason"),
+        (
+            "  mine: {file: kernels/mien.py, check: checks/mine.py, dtypes: [f32]}\n",
+            "kernels.mine.file: 'kernels/mien.py': no such file in FOLDER; did you mean 'mine.py'?",
+        ),
+        (
+            "  mine: {file: ../mine.py, check: checks/mine.py, dtypes: [f32]}\n",
+            (
+                "kernels.mine.file: '../mine.py' is outside of the manifest's folder FOLDER: "
+                "give a path below it"
+            ),
+        ),
+        (
+            "  mine: {file: /etc/passwd, check: checks/mine.py, dtypes: [f32]}\n",
+            (
+                "kernels.mine.file: '/etc/passwd' is outside of the manifest's folder FOLDER: "
+                "give a path below it"
+            ),
+        ),
+        (
+            "  mine: {file: base.yaml, check: checks/mine.py, dtypes: [f32]}\n",
+            "kernels.mine.file: 'base.yaml' ends in '.yaml', wanted .py",
+        ),
+        (
+            "  mine: {file: kernels/mine.py, dtypes: [f32]}\n",
+            "kernels.mine.file: file goes with check, which is not here",
+        ),
+        (
+            "  softmax: {file: kernels/mine.py, check: checks/mine.py, dtypes: [f32]}\n",
+            (
+                "kernels.softmax: is a kernel of wootz: choose another name, or extend wootz and "
+                "list kernels.softmax "
+                "under override"
+            ),
+        ),
+        (
+            "  mine: {check: checks/mine.py, dtypes: [f32]}\n",
+            (
+                "kernels.mine: no such kernel; did you mean 'binary'?|kernels.mine: no such "
+                "kernel; a kernel of your own "
+                "names its file, or source"
+            ),
+        ),
+        (
+            "  mine: {file: kernels/mine.py, check: checks/mine.py, dtypes: [f32], options: {op: [a]}}\n",
+            "kernels.mine.options.op: no option of mine",
+        ),
+        (
+            "  mine: {file: kernels/mine.py, check: checks/mine.py, dtypes: [i8]}\n",
+            (
+                "kernels.mine: no cell comes of it: mine takes f16, bf16, f32; got i8; change "
+                "its lists, or skip it with "
+                "a reason"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_an_entry(folder: Path, kernels: str, said: str) -> None:
     found = [s.replace(str(folder), "FOLDER") for s in wrong(manifest(folder, kernels=kernels))]
     assert found[0].removeprefix("mine.yaml:4: ") in said.split("|")
@@ -218,24 +292,60 @@ def test_what_is_wrong_with_an_entry(folder: Path, kernels: str, said: str) -> N
     ("old", "new", "said"),
     [
         ("def variants(fmt,", "def variants(fmt", "kernels/mine.py:3: reading the file: SyntaxError: "),
-        ("from wootz.gen.api", "from wootz.gen.apis", "kernels/mine.py:1: reading the file: ModuleNotFoundError: "),
-        ("Operand, elementwise", "Operand, elementwize", "kernels/mine.py:1: reading the file: ImportError: cannot "),
-        ("FAMILY =", "FAMILLY =", "kernels/mine.py: has no FAMILY; a kernel file declares FAMILY = Family(...); did "
-         "you mean 'FAMILLY'?"),
+        (
+            "from wootz.gen.api",
+            "from wootz.gen.apis",
+            "kernels/mine.py:1: reading the file: ModuleNotFoundError: ",
+        ),
+        (
+            "Operand, elementwise",
+            "Operand, elementwize",
+            "kernels/mine.py:1: reading the file: ImportError: cannot ",
+        ),
+        (
+            "FAMILY =",
+            "FAMILLY =",
+            (
+                "kernels/mine.py: has no FAMILY; a kernel file declares FAMILY = Family(...); did "
+                "you mean 'FAMILLY'?"
+            ),
+        ),
         ("FAMILY = Family(", "FAMILY = dict(a=", "kernels/mine.py:6: reading the file: SyntaxError: "),
-        ("(fmt, dtype, target, options):", "(fmt, dtype, target):", "kernels/mine.py:3: variants: wanted a "
-         "function(fmt, dtype, target, options): too many positional arguments"),
-        ("variants, flat", "None, flat", "kernels/mine.py: variants is None, wanted a function(fmt, dtype, target, "
-         "options)"),
-        ('Operand("y", "array", ("n",))', 'Operand("y", "array", ("m",))', "kernels/mine.py: FAMILY: y has the axis "
-         "m, which no operand binds"),
-        ('Operand("x",', 'Operand("stream",', "kernels/mine.py: FAMILY: stream is a keyword of every call: name it "
-         "otherwise"),
-        ('Operand("x", "array"', 'Operand("x", "arry"', "kernels/mine.py: FAMILY: x is of kind 'arry'; did you mean "
-         "'array'?"),
-        ("FAMILY = ", "import sys; sys.exit(3)\nFAMILY = ", "kernels/mine.py:6: reading the file: SystemExit: 3"),
+        (
+            "(fmt, dtype, target, options):",
+            "(fmt, dtype, target):",
+            (
+                "kernels/mine.py:3: variants: wanted a "
+                "function(fmt, dtype, target, options): too many positional arguments"
+            ),
+        ),
+        (
+            "variants, flat",
+            "None, flat",
+            ("kernels/mine.py: variants is None, wanted a function(fmt, dtype, target, options)"),
+        ),
+        (
+            'Operand("y", "array", ("n",))',
+            'Operand("y", "array", ("m",))',
+            ("kernels/mine.py: FAMILY: y has the axis m, which no operand binds"),
+        ),
+        (
+            'Operand("x",',
+            'Operand("stream",',
+            ("kernels/mine.py: FAMILY: stream is a keyword of every call: name it otherwise"),
+        ),
+        (
+            'Operand("x", "array"',
+            'Operand("x", "arry"',
+            ("kernels/mine.py: FAMILY: x is of kind 'arry'; did you mean 'array'?"),
+        ),
+        (
+            "FAMILY = ",
+            "import sys; sys.exit(3)\nFAMILY = ",
+            "kernels/mine.py:6: reading the file: SystemExit: 3",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_kernel_file(folder: Path, old: str, new: str, said: str) -> None:
     assert old in DSL
     (folder / "kernels/mine.py").write_text(DSL.replace(old, new))
@@ -250,9 +360,8 @@ def emitted(folder: Path) -> str:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WOOTZ_KERNEL_SECONDS", "0.3")
-    yield
 
 
 ENDLESS = "while True: pass"
@@ -261,26 +370,64 @@ ENDLESS = "while True: pass"
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("lambda b, values: values[0] * 2.0", "lambda b, values: values[1]",
-         "mine/-/cpu: FOLDER/kernels/mine.py:4: build: IndexError: list index out of range"),
-        ("lambda b, values: values[0] * 2.0", "lambda b, values: b.op('exq', values[0])",
-         "mine/-/cpu: FOLDER/kernels/mine.py:4: build: KeyError: 'exq'"),
-        ("    yield elementwise", "    1 / 0; yield elementwise",
-         "mine/-/cpu: FOLDER/kernels/mine.py:4: variants: ZeroDivisionError: division by zero"),
-        ("    yield elementwise", "    return elementwise", "mine/-/cpu: FOLDER/kernels/mine.py: variants gave a "
-         "Variant, wanted Variants: yield them, or give a list"),
-        ("    yield elementwise", "    elementwise", "mine/-/cpu: FOLDER/kernels/mine.py: variants gave None, wanted "
-         "Variants: yield them, or give a list"),
-        ("    yield elementwise", "    yield str; elementwise", "mine/-/cpu: FOLDER/kernels/mine.py: variants gave a "
-         "type among its entries, wanted Variants"),
-        ("    yield elementwise", "    while True:\n        try:\n            1 / 0\n        except Exception: pass\n"
-         "    yield elementwise", "mine/-/cpu: FOLDER/kernels/mine.py:{} variants did not end within 0.3 seconds; "
-         "WOOTZ_KERNEL_SECONDS sets the limit"),
-        ("lambda b, values: values[0] * 2.0", "lambda b, values: [1 for i in iter(int, 1)]",
-         "mine/-/cpu: FOLDER/kernels/mine.py:{} build did not end within 0.3 seconds; WOOTZ_KERNEL_SECONDS sets "
-         "the limit"),
+        (
+            "lambda b, values: values[0] * 2.0",
+            "lambda b, values: values[1]",
+            "mine/-/cpu: FOLDER/kernels/mine.py:4: build: IndexError: list index out of range",
+        ),
+        (
+            "lambda b, values: values[0] * 2.0",
+            "lambda b, values: b.op('exq', values[0])",
+            "mine/-/cpu: FOLDER/kernels/mine.py:4: build: KeyError: 'exq'",
+        ),
+        (
+            "    yield elementwise",
+            "    1 / 0; yield elementwise",
+            "mine/-/cpu: FOLDER/kernels/mine.py:4: variants: ZeroDivisionError: division by zero",
+        ),
+        (
+            "    yield elementwise",
+            "    return elementwise",
+            (
+                "mine/-/cpu: FOLDER/kernels/mine.py: variants gave a "
+                "Variant, wanted Variants: yield them, or give a list"
+            ),
+        ),
+        (
+            "    yield elementwise",
+            "    elementwise",
+            (
+                "mine/-/cpu: FOLDER/kernels/mine.py: variants gave None, wanted "
+                "Variants: yield them, or give a list"
+            ),
+        ),
+        (
+            "    yield elementwise",
+            "    yield str; elementwise",
+            ("mine/-/cpu: FOLDER/kernels/mine.py: variants gave a type among its entries, wanted Variants"),
+        ),
+        (
+            "    yield elementwise",
+            (
+                "    while True:\n        try:\n            1 / 0\n        except Exception: pass\n"
+                "    yield elementwise"
+            ),
+            (
+                "mine/-/cpu: FOLDER/kernels/mine.py:{} variants did not end within 0.3 seconds; "
+                "WOOTZ_KERNEL_SECONDS sets the limit"
+            ),
+        ),
+        (
+            "lambda b, values: values[0] * 2.0",
+            "lambda b, values: [1 for i in iter(int, 1)]",
+            (
+                "mine/-/cpu: FOLDER/kernels/mine.py:{} build did not end within 0.3 seconds; "
+                "WOOTZ_KERNEL_SECONDS sets "
+                "the limit"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.usefixtures("quick")
 def test_what_goes_wrong_while_a_kernel_is_built(folder: Path, old: str, new: str, said: str) -> None:
     assert old in DSL
@@ -297,7 +444,9 @@ def test_what_goes_wrong_while_a_kernel_is_built(folder: Path, old: str, new: st
 def test_a_file_that_never_ends_being_read(folder: Path) -> None:
     (folder / "kernels/mine.py").write_text(f"x = 1\n{ENDLESS}\n")
     (said,) = wrong(manifest(folder))
-    assert said.startswith("mine.yaml:4: kernels.mine.file: kernels/mine.py:2: reading the file did not end within")
+    assert said.startswith(
+        "mine.yaml:4: kernels.mine.file: kernels/mine.py:2: reading the file did not end within"
+    )
 
 
 def test_the_limit_is_a_number(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +457,7 @@ def test_the_limit_is_a_number(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_files_beside_a_kernel_may_be_imported_and_count(folder: Path) -> None:
     (folder / "kernels/_by.py").write_text("FACTOR = 2.0\n")
-    text = DSL.replace("import Family", "import Family").replace("2.0", "FACTOR")
+    text = DSL.replace("2.0", "FACTOR")
     (folder / "kernels/mine.py").write_text(f"from ._by import FACTOR\n{text}")
     first = loaded(folder).kernels["mine"].own
     assert "* 2.0f" in emitted(folder)
