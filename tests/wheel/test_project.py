@@ -22,8 +22,8 @@ ours, theirs = wootz.load(), wootz.load("{NAME}")
 x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
 assert np.array_equal(theirs.kernel("axpby")(x, y, a=2.0, b=-1.0), 2 * x - 1)
 assert np.array_equal(ours.kernel("copy", dtype="f32")(x), x)
-rows = list(verify.verify(theirs, "cpu"))
-print(json.dumps({{"rows": [[r.cell, r.passed, r.message] for r in rows], "targets": [t["key"] for t in theirs.targets]}}))
+rows = [[row.cell, row.passed, row.message] for row in verify.verify(theirs, "cpu")]
+print(json.dumps({{"rows": rows, "targets": [row["key"] for row in theirs.targets]}}))
 """
 
 
@@ -69,7 +69,7 @@ def test_it_is_called_and_verified_where_there_is_no_compiler(
     installed: Path, targets: list[str], clean: Clean
 ) -> None:
     found = json.loads(clean.python(USE, PYTHONPATH=str(installed)))
-    cells = [f"softsign/-/{dtype}/cpu" for dtype in ("bf16", "f16", "f32")]
+    cells = [f"softsign/-/{dtype}/cpu" for dtype in ("f16", "f32")]
     assert [row[0] for row in found["rows"]] == ["axpby/-/f32/cpu", *cells]
     assert [row for row in found["rows"] if not row[1]] == []
     assert found["targets"] == targets
@@ -78,7 +78,7 @@ def test_it_is_called_and_verified_where_there_is_no_compiler(
 def test_verify_finds_it_by_name(installed: Path, clean: Clean) -> None:
     done = clean.run(clean.command, "verify", "--artifacts", NAME, PYTHONPATH=str(installed))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "4 passed, 0 failed"
+    assert done.stdout.splitlines()[-1] == "3 passed, 0 failed"
 
 
 def test_its_own_tests_pass(project: Path, installed: Path, clean: Clean) -> None:
