@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shlex
@@ -41,6 +42,21 @@ def jobs(text: str) -> int:
     if count < 1:
         raise argparse.ArgumentTypeError(f"{text}: wanted 1 or more")
     return count
+
+
+def artifact_folders(given: Path | str) -> list[Path]:
+    """The folders of --artifacts: one that is named, or those of an installed package, as wootz.load has it.
+    UsageError for a package that cannot be used."""
+    try:
+        packages = importlib.import_module("wootz.packages")
+    except ModuleNotFoundError:  # a checkout, and nothing installed
+        return [Path(given)]
+    if isinstance(given, Path) or os.sep in given:
+        return [Path(given)]
+    try:
+        return [part.folder for part in packages.find(given)] or [Path(given)]
+    except packages.ArtifactError as error:
+        raise UsageError(str(error)) from error
 
 
 def plan_options(parser: argparse.ArgumentParser) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from ._shared import ARTIFACTS, DONE, plan_options, request
+from ._shared import ARTIFACTS, DONE, artifact_folders, plan_options, request
 
 TEXT = "Every cell of a plan: kernel, format, dtype, target, state, reason."
 
@@ -14,9 +13,7 @@ TEXT = "Every cell of a plan: kernel, format, dtype, target, state, reason."
 def options(parser: argparse.ArgumentParser) -> None:
     plan_options(parser)
     parser.add_argument("--state", choices=("job", "skip", "refused"), help="only cells in this state")
-    parser.add_argument(
-        "--artifacts", type=Path, default=ARTIFACTS, metavar="DIR", help="where evidence is read"
-    )
+    parser.add_argument("--artifacts", default=ARTIFACTS, metavar="DIR|NAME", help="where evidence is read")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,7 +23,10 @@ def run(args: argparse.Namespace) -> int:
     selection = plan.select(manifest, request(args))
     for note in selection.notes:
         print(f"wootz: {note}", file=sys.stderr)
-    rows = listing.rows(manifest, selection, listing.indexed_evidence(args.artifacts, manifest))
+    evidence = {}
+    for folder in artifact_folders(args.artifacts):
+        evidence.update(listing.indexed_evidence(folder, manifest))
+    rows = listing.rows(manifest, selection, evidence)
     if args.state:
         rows = (row for row in rows if row["state"] == args.state)
     sys.stdout.writelines(listing.as_json(rows) if args.json else listing.as_table(rows, selection))

@@ -26,6 +26,8 @@ def environment_text(facts: Facts) -> Iterator[str]:
     for device in facts["devices"]:
         yield _line(device["device"], device, _device)
     yield _line("library", facts["library"], _library)
+    for name, owners in facts["packages"].items():
+        yield f"{'package':8} {name}: {', '.join(owners)}"
     for each in facts["coverage"]:
         yield ""
         yield f"{each['device']} runs {each['served']} of {each['wanted']} kernels (by format and dtype)"
@@ -103,7 +105,9 @@ def _parser() -> argparse.ArgumentParser:
         "--memory", action="store_true", help="free memory too: makes a context on each device"
     )
     parser.add_argument(
-        "--artifacts", metavar="DIR", help="artifact folder (default: the one in the package)"
+        "--artifacts",
+        metavar="DIR",
+        help="artifact folder, or the name of an installed package (default: wootz's own)",
     )
     parser.add_argument("--json", action="store_true", help="JSON on standard output")
     return parser

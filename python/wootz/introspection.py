@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _core
+from . import _core, packages
 from .arrays import parse_device
 from .errors import ArtifactError, NoKernelError, WootzError, near
 from .formulas import spell
@@ -30,7 +30,8 @@ Facts = dict[str, Any]
 
 
 def environment(folder: str | None = None, ask_memory: bool = False) -> Facts:
-    """The machine, the library in a folder (None: the default one), and what the one has for the other.
+    """The machine, the library in a folder (None: the default one), and what the one has for the other;
+    who ships what wootz.load finds by a name.
 
     ask_memory: of devices that this process does not use yet, too, which makes a context on each.
     """
@@ -42,7 +43,7 @@ def environment(folder: str | None = None, ask_memory: bool = False) -> Facts:
             coverage = [*served(lib, usable)]
         except WootzError as error:
             library["problem"] = str(error)
-    return {**found, "library": library, "coverage": coverage}
+    return {**found, "library": library, "coverage": coverage, "packages": packages.installed()}
 
 
 # ---- the machine
@@ -128,7 +129,7 @@ def _library(folder: str | None) -> tuple[Library | None, Facts]:
     try:
         lib = load(folder)
         return lib, {
-            "path": str(lib.path),
+            "path": lib.where,
             "generator": lib.index.header.get("generator", ""),
             **{section: lib.index.count(section) for section in ("cells", "kernels", "formats")},
             "targets": [row["key"] for row in lib.targets],

@@ -290,7 +290,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Run every kernel that fits the device and compare it with the NumPy reference.",
     )
     parser.add_argument(
-        "--artifacts", metavar="DIR", help="artifact folder (default: the one in the package)"
+        "--artifacts",
+        metavar="DIR",
+        help="artifact folder, or the name of an installed package (default: wootz's own)",
     )
     parser.add_argument("--device", default="cpu", help='"cpu" (default) or "cuda:N"')
     parser.add_argument("--json", metavar="FILE", help="write the results there")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import wootz
-from wootz.errors import ArgumentError, DeviceError, DtypeError, FormatError, NoKernelError
+from wootz.errors import ArgumentError, ArtifactError, DeviceError, DtypeError, FormatError, NoKernelError
 
 torch = pytest.importorskip("torch", reason="wootz.torch needs torch, which is not installed: wootz[torch]")
 
@@ -392,6 +392,30 @@ def test_operands_with_gaps_are_copied(lib: Any, ops: Any) -> None:
 
 
 # ---- namespaces
+
+
+def test_the_ops_of_an_installed_package(
+    lib: Any, ops: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "acme_ops-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-ops\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[wootz.artifacts]\nacme-ops = acme_of_test:folder\n")
+    (tmp_path / "acme_of_test.py").write_text(f"folder = {str(lib.path)!r}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    theirs, q, x = wt.register("acme-ops"), quantised(lib, "plain"), torch.randn(2, K)
+    assert theirs.namespace == "acme_ops"
+    assert hasattr(torch.ops.acme_ops, "qgemv")
+    assert torch.equal(theirs.linear(x, q), ops.linear(x, q))
+    assert wt.register("acme-ops") is theirs
+    assert wt.register("acme-ops", "acme_other").namespace == "acme_other"
+    with pytest.raises(ArtifactError, match="no installed package ships artifacts named 'acme-opera'"):
+        wt.register("acme-opera")
+
+
+def test_a_library_without_a_namespace(lib: Any) -> None:
+    with pytest.raises(ArgumentError, match="namespace is None; want an identifier"):
+        wt.register(lib)
 
 
 def test_a_namespace_has_one_library(lib: Any, ops: Any, tmp_path: Path) -> None:

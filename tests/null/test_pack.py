@@ -24,6 +24,7 @@ from wootz.errors import ArtifactError
 
 from gen import elf
 from gen.cli import main
+from gen.commands._shared import UsageError, artifact_folders
 from gen.wheel import archive, tags
 from tests.null import loader_tools as tools
 
@@ -498,3 +499,21 @@ print("importlib.metadata" in sys.modules)
     command = [sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_the_commands_know_names(
+    everything: Path, tmp_path: Path, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wheel in pack(everything, tmp_path / "dist", "--split"):
+        install(wheel, site)
+    assert main(["info", "--artifacts", "acme"]) == 0
+    printed = capsys.readouterr().out
+    assert "package  acme: acme-cpu 1.0, acme-gpu80 1.0, acme-gpu90a 1.0\n" in printed
+    assert "library  acme-cpu 1.0, acme-gpu80 1.0, acme-gpu90a 1.0: 15 cells" in printed
+    assert main(["info", "copy", "--artifacts", "acme", "--dtype", "f16", "--device", "cpu"]) == 0
+    assert "cpu/kernels.so" in capsys.readouterr().out
+    assert artifact_folders("acme") == [part.folder for part in wootz.load("acme").parts]
+    assert artifact_folders("no-such") == [Path("no-such")]
+    claim(site, "rival", "acme.cpu = rival")
+    with pytest.raises(UsageError, match=r"acme-cpu 1.0 and rival 1.0 both ship"):
+        artifact_folders("acme")

@@ -8,8 +8,8 @@ this.
 Every kernel of the default library is an op of the namespace `wootz`, so torch.compile (fullgraph too),
 torch.export and make_fx see one node, and here a function of the same name: wootz.torch.gemm(a, b, bias=b0),
 wootz.torch.dequant(q, dtype=torch.float16). The ops are defined when this module is imported; where there is
-no default library yet, when one is first asked for. `register` does the same for any other library. There is
-no backward: an operand that requires grad is refused.
+no default library yet, when one is first asked for. `register` does the same for any other library, by
+name for an installed package's. There is no backward: an operand that requires grad is refused.
 """
 
 from __future__ import annotations

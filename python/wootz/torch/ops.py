@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 
 from ..errors import ArgumentError, near
-from ..library import Library, default_library
+from ..library import Library, default_library, load
 from ..signature import Signature
 from .dispatch import Dispatch
 from .kernel_op import KernelOp
@@ -21,12 +22,17 @@ _DEVICES = ("CPU", "CUDA")
 _REGISTERED: dict[str, Ops] = {}
 
 
-def register(library: Library, namespace: str) -> Ops:
+def register(library: Library | str, namespace: str | None = None) -> Ops:
     """Defines an op for every kernel of the library, torch.ops.NAMESPACE.KERNEL, and the op `linear`, which
     chooses among them. Exported programs name these ops: whoever loads one registers the library first.
 
-    Raises ArgumentError for a namespace that is no identifier, or is taken.
+    library: one that is open, or the name of an installed one (wootz.load), whose namespace is its name, with
+    "_" for "-" and ".", unless another is given. Raises ArgumentError for a namespace that is no identifier,
+    or is taken; what wootz.load raises.
     """
+    if isinstance(library, str):
+        namespace = re.sub(r"[-.]", "_", library) if namespace is None else namespace
+        library = load(library)
     if not isinstance(namespace, str) or not namespace.isidentifier():
         raise ArgumentError(f"namespace is {namespace!r}; want an identifier")
     taken = _REGISTERED.get(namespace)
