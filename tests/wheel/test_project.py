@@ -6,12 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
+import yaml
+from test_readme import block, section
 from wheel_tools import ROOT, Clean, Wheel
 
 from gen import nvcc
+from gen.cli import main
 from gen.project import scaffold
 
 NAME, PACKAGE = "acme-kernels", "acme_kernels"
@@ -105,11 +109,13 @@ def test_a_second_project_is_not_written_over_the_first(project: Path) -> None:
         ("1st", "'1st' would make the package 1st, which is no name in Python"),
     ],
 )
-def test_a_bad_name_is_refused(name: str, said: str, tmp_path: Path) -> None:
-    made = generate("new", name, "--out", tmp_path / "project")
-    assert made.returncode == 2
-    assert said in made.stderr
-    assert len(made.stderr.splitlines()) == 1
+def test_a_bad_name_is_refused(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", name, "--out", str(tmp_path / "project")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == 1
     assert not (tmp_path / "project").exists()
 
 
@@ -132,3 +138,46 @@ def test_nothing_in_a_project_is_left_to_fill_in() -> None:
     assert {"kernels.yaml", ".github/workflows/ci.yml", ".gitignore", f"src/{PACKAGE}/__init__.py"} <= set(
         made
     )
+
+
+# ---- the chapter of README.md
+
+TITLE = "Your own kernels"
+
+
+def test_the_chapter_does_what_it_says(tmp_path: Path, clean: Clean) -> None:
+    """Its commands, `verify` in the environment that has no compiler, and its manifest."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    generator = f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m gen "$@"'
+    choice = f'case "$1" in verify) exec "{clean.command}" "$@";; *) {generator};; esac'
+    (tools / "wootz").write_text(f"#!/bin/sh\n{choice}\n")
+    (tools / "wootz").chmod(0o755)
+    path = os.pathsep.join([str(tools), os.environ["PATH"]])
+    made = subprocess.run(
+        ["bash", "-ec", block(TITLE, "sh")], cwd=tmp_path, env={**os.environ, "PATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    assert f"`verify` ends with `{made.stdout.splitlines()[-1]}`" in section(TITLE)
+    shown, written = block(TITLE, "yaml"), (tmp_path / "acme/kernels.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(shown) == yaml.safe_load(written)
+
+
+def test_cmake_makes_a_wheel_of_it(tmp_path: Path, installed: Path) -> None:
+    """The same files as `wootz pack`, of the CPU."""
+    try:
+        version("wootz")
+    except PackageNotFoundError:
+        pytest.fail("the wheel is not installed here; run scripts/test")
+    done("new", NAME, "--out", tmp_path)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", "."]
+    flags = ["--config-setting=cmake.define.PROFILE=host"]
+    made = subprocess.run([*command, *flags], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stdout + made.stderr
+    wheel = Wheel(next((tmp_path / "dist").glob("*.whl")))
+    files = [n for n in wheel.files if "/artifacts/" in n and not n.endswith("index.json")]
+    assert {n for n in files if "/checks/" in n} == {
+        f"{PACKAGE}/artifacts/checks/{kernel}.py" for kernel in ("axpby", "softsign")
+    }
+    assert all(wheel.read(name) == (installed / name).read_bytes() for name in files)
