@@ -18,7 +18,8 @@ from gen import nvcc
 from gen.cli import main
 from gen.project import scaffold
 
-NAME, PACKAGE = "acme-kernels", "acme_kernels"
+NAME = PACKAGE = "acme"
+TITLE = "Your own kernels"
 USE = f"""
 import json, numpy as np, wootz
 from wootz import verify
@@ -45,10 +46,28 @@ def done(*arguments: str | Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("projects") / "a new project"
-    done("new", NAME, "--out", folder)
-    return folder
+def chapter(tmp_path_factory: pytest.TempPathFactory, clean: Clean) -> tuple[Path, str]:
+    """The folder in which the commands of README.md's chapter were run, `verify` in the environment that has
+    no compiler; and what they printed."""
+    folder = tmp_path_factory.mktemp("a new user")
+    tools = folder / "bin"
+    tools.mkdir()
+    generator = f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m gen "$@"'
+    choice = f'case "$1" in verify) exec "{clean.command}" "$@";; *) {generator};; esac'
+    (tools / "wootz").write_text(f"#!/bin/sh\n{choice}\n")
+    (tools / "wootz").chmod(0o755)
+    path = os.pathsep.join([str(tools), os.environ["PATH"]])
+    made = subprocess.run(
+        ["bash", "-ec", block(TITLE, "sh")], cwd=folder, env={**os.environ, "PATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    return folder, made.stdout
+
+
+@pytest.fixture(scope="module")
+def project(chapter: tuple[Path, str]) -> Path:
+    return chapter[0] / NAME
 
 
 @pytest.fixture(scope="module")
@@ -133,34 +152,16 @@ def test_extending_wootz_means_its_own_manifest(wheel: Wheel) -> None:
 
 
 def test_nothing_in_a_project_is_left_to_fill_in() -> None:
-    made = scaffold.files(NAME, PACKAGE)
+    made = scaffold.files("acme-kernels", "acme_kernels")
     assert not [path for path, text in made.items() if "@NAME@" in text or "@" in path or "@PACKAGE@" in text]
-    assert {"kernels.yaml", ".github/workflows/ci.yml", ".gitignore", f"src/{PACKAGE}/__init__.py"} <= set(
+    assert {"kernels.yaml", ".github/workflows/ci.yml", ".gitignore", "src/acme_kernels/__init__.py"} <= set(
         made
     )
 
 
-# ---- the chapter of README.md
-
-TITLE = "Your own kernels"
-
-
-def test_the_chapter_does_what_it_says(tmp_path: Path, clean: Clean) -> None:
-    """Its commands, `verify` in the environment that has no compiler, and its manifest."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    generator = f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m gen "$@"'
-    choice = f'case "$1" in verify) exec "{clean.command}" "$@";; *) {generator};; esac'
-    (tools / "wootz").write_text(f"#!/bin/sh\n{choice}\n")
-    (tools / "wootz").chmod(0o755)
-    path = os.pathsep.join([str(tools), os.environ["PATH"]])
-    made = subprocess.run(
-        ["bash", "-ec", block(TITLE, "sh")], cwd=tmp_path, env={**os.environ, "PATH": path},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stderr
-    assert f"`verify` ends with `{made.stdout.splitlines()[-1]}`" in section(TITLE)
-    shown, written = block(TITLE, "yaml"), (tmp_path / "acme/kernels.yaml").read_text(encoding="utf-8")
+def test_the_chapter_does_what_it_says(chapter: tuple[Path, str], project: Path) -> None:
+    assert f"`verify` ends with `{chapter[1].splitlines()[-1]}`" in section(TITLE)
+    shown, written = block(TITLE, "yaml"), (project / "kernels.yaml").read_text(encoding="utf-8")
     assert yaml.safe_load(shown) == yaml.safe_load(written)
 
 
