@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,36 @@ def stub_problem(
     return None
 
 
+_BYTES = {"ptr": 8, "u64": 8, "u32": 4, "f32": 4}
+
+
+def signature_problem(path: Path, entries: Iterable[Mapping[str, Any]]) -> str | None:
+    """What is wrong with the parameters of a cubin's kernels: a declared signature is a promise that no
+    compiler checks."""
+    try:
+        file = elf.parse(path.read_bytes())
+        for entry in entries:
+            wanted = [_BYTES[kind] for _, kind, _ in entry["args"]]
+            taken = elf.parameters(file, entry["symbol"]) if wanted else wanted
+            if taken != wanted:
+                return (
+                    f"{entry['symbol']} {_difference(taken, wanted, [name for name, _, _ in entry['args']])}"
+                )
+    except elf.FileError as error:
+        return str(error)
+    return None
+
+
+def _difference(taken: Sequence[int], wanted: Sequence[int], names: Sequence[str]) -> str:
+    if len(taken) != len(wanted):
+        return f"takes {len(taken)} parameters; args declares {len(wanted)}: {', '.join(names)}"
+    place = next(i for i, (a, b) in enumerate(zip(taken, wanted)) if a != b)
+    return (
+        f"takes {taken[place]} bytes as parameter {place + 1}; args declares {names[place]} there, of "
+        f"{wanted[place]} bytes"
+    )
+
+
 def _ask(path: Path, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | str:
     """What gen/probe.py says about a stub, or what went wrong."""
     kinds = (("in", "out"), ("shape", "pitch"), ("scalar",))
@@ -92,10 +122,13 @@ def _ask(path: Path, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
 
 
 def _missing(found: Iterable[str], wanted: frozenset[str]) -> str | None:
-    lacking = sorted(wanted - set(found))
-    return (
-        f"lacks the entry {', '.join(lacking[:3])}{' ...' if len(lacking) > 3 else ''}" if lacking else None
-    )
+    found = set(found)
+    lacking = sorted(wanted - found)
+    if not lacking:
+        return None
+    names = f"{', '.join(lacking[:3])}{' ...' if len(lacking) > 3 else ''}"
+    mangled = any(symbol in name for symbol in lacking for name in found)
+    return f"lacks the entry {names}" + ('; there is one with a C++ name: say extern "C"' if mangled else "")
 
 
 def _cubin(data: bytes, target: Target, symbols: frozenset[str]) -> str | None:

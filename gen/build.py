@@ -15,15 +15,17 @@ from .compiling import Compiled, Pair, built, compile_all, outputs
 from .emission import emit_all, render_all
 from .lock import lock
 from .options import Options, Output, Row, Summary
+from .project import shipped_checks
 from .provenance import BuildError
 from .state import ArtifactRecord, UnitRecord
 
 
 def generate(options: Options, output: Output) -> Summary:
     """Emit the sources of a plan and compile nothing."""
-    units, summary = _plan(options, output)
+    units, summary, _ = _plan(options, output)
     with lock(options.out):
         digester = state.Digester(state.generator_digest())
+        shipped_checks.write(options.out, [unit.kernel for unit in units])
         _, changed = emit_all(options, units, digester, output.progress)
         if changed:  # the index, where there is one, speaks of other sources
             _forget(options.out)
@@ -37,8 +39,9 @@ def _forget(out: Path) -> None:
         provenance.remove(out / path)
 
 
-def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary]:
-    """The units that have jobs, and a summary that counts every cell."""
+def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary, tuple[str, ...]]:
+    """The units that have jobs, a summary that counts every cell, and the files that the manifest is made
+    of."""
     loaded = plan.load(options.manifest)
     selection = plan.select(loaded, options.request)
     for note in selection.notes:
@@ -58,7 +61,7 @@ def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary]:
             f"nothing to build: no kernel of {', '.join(selection.kernels) or 'none'} is for a target of "
             f"{', '.join(selection.targets) or 'none'} in a format that was asked for"
         )
-    return units, Summary(list(rows.values()))
+    return units, Summary(list(rows.values())), tuple(str(Path(path).resolve()) for path in loaded.files)
 
 
 def cell_records(
@@ -128,7 +131,7 @@ def build(options: Options, output: Output) -> Summary:
     files = state.files_digest(generator, options.manifest, options.evidence)
     if saved := state.fresh(options.out, options.inputs(files)):
         return Summary.unchanged(saved)
-    units, summary = _plan(options, output)
+    units, summary, read = _plan(options, output)
     tools = toolchain.find([unit.target for unit in units], options.names, output.say)
     with lock(options.out) as keep:  # bad input and missing compilers never get as far as to make a folder
         _forget(options.out)
@@ -140,6 +143,7 @@ def build(options: Options, output: Output) -> Summary:
         summary.left_out = {p: a.left_out for p, a in sorted(compiled.artifacts.items()) if a.left_out}
         _count(summary, pairs, compiled, tools, runner.seconds(options.out))
         if not summary.failures:
+            compiled.read.update(read)
             _finish(options, pairs, tools, compiled, options.inputs(files), summary)
     return summary
 
@@ -171,6 +175,7 @@ def _finish(
     sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence))
     provenance.write_lines(options.out / name.INDEX, index.lines(tools.versions(), sections))
     files = {name.INDEX, name.BUILD_FILE, *(record.source for _, record in pairs)}
+    files |= shipped_checks.write(options.out, [unit.kernel for unit, _ in pairs])
     files |= {record.stub_source for _, record in pairs if record.stub}
     files |= {path for unit, record in pairs for path in outputs(unit, record, tools)}
     state.write_stamp(options.out, inputs, files, compiled.read, summary.to_json())
@@ -204,7 +209,7 @@ def check_prebuilt(options: Options, output: Output) -> Summary:
 
     Each difference is in the summary's failures: a prebuilt folder is never taken for what it is not.
     """
-    units, summary = _plan(options, output)
+    units, summary, _ = _plan(options, output)
     indexed = index.cell_keys(index.read(options.out / name.INDEX)["cells"])
     wanted = set()
     for i, (unit, made) in enumerate(zip(units, render_all(units, options.jobs))):

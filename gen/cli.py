@@ -66,11 +66,13 @@ def _on_terminate(number: int, frame: FrameType | None) -> None:
 def _causes() -> Iterator[tuple[type[Exception], int]]:
     """User errors and their exit status. Looked up late: most commands need only some of these modules."""
     from .plan import PlanError
+    from .project.own import ProjectError
     from .provenance import BuildError
 
     yield from (
         (ManifestError, BAD_INPUT),
         (PlanError, BAD_INPUT),
+        (ProjectError, BAD_INPUT),
         (UsageError, BAD_INPUT),
         (BuildError, FAILED),
     )

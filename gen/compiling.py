@@ -108,6 +108,10 @@ def _judge(out: Path, item: Wanted, tools: toolchain.Toolchain) -> gate.Verdict:
         return gate.Verdict(audit.stub_problem(path, out / cubin, target, entries, record.sha256))
     if wrong := audit.problem(path, target, record.symbols):
         return gate.Verdict(wrong)
+    if target.extension == "cubin" and (own := item.unit.kernel.own) and own.written:
+        entries = [e["entry"] for e in record.entries]
+        if wrong := audit.signature_problem(path, entries):
+            return gate.Verdict(wrong)
     return gate.judge(path, record.entries, tools.disassembler) if tools.disassembler else gate.Verdict()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from . import emit, index, name, plan, provenance, state
 from .lower import templates
 from .options import Options, Progress
+from .project.own import ProjectError
 from .provenance import BuildError
 from .state import UnitRecord
 
@@ -45,6 +46,8 @@ def rendered(unit: plan.Unit) -> Rendered:
     """Everything that is emitted for a unit. BuildError names the unit where emission fails."""
     try:
         emitted = emit.emit(unit.kernel, unit.format, unit.target, unit.dtypes)
+    except ProjectError as error:
+        raise BuildError(f"{unit.key}: {error}") from error
     except Exception as error:
         raise BuildError(f"{unit.key}: cannot be emitted: {type(error).__name__}: {error}") from error
     first = provenance.header(COMMENT, unit.kernel.name, unit.format_name or name.NO_FORMAT, unit.target.name)

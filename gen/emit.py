@@ -3,6 +3,7 @@ input."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,12 +13,15 @@ from typing import Any
 from . import gate, geometry, passes
 from .axes import Format
 from .dsl import Builder
-from .family import Arg, Formula, Instance, Launch, Variant, family, plain
+from .family import Arg, Formula, Instance, Launch, Variant, plain
 from .ir import Function
 from .lower import cpu, cuda, metal, templates
 from .lower.walker import Dialect, refused
 from .manifest import KernelSpec, choices
 from .name import symbol
+from .project import handwritten
+from .project.lookup import family_of
+from .project.own import Own, Written
 from .target import Target
 
 RENDER: dict[str, tuple[Callable[[Sequence[Function]], str], Dialect]] = {
@@ -80,7 +84,7 @@ def refusal(
         return (
             f"{dtype} activations need the feature {feature!r}, which target {target.name} does not declare"
         )
-    declared = family(kernel.name)
+    declared = family_of(kernel)
     if missing := sorted(declared.needs - target.features):
         return f"{kernel.name} needs the feature {missing[0]!r}, which target {target.name} does not declare"
     if declared.accepts:
@@ -89,9 +93,12 @@ def refusal(
 
 
 def kernel_record(kernel: KernelSpec) -> dict[str, Any]:
-    """The kernel's line in the index: operands, output, limits, options, knobs, aliasing."""
+    """The kernel's line in the index: operands, output, limits, options, knobs, aliasing; of a project's own,
+    the file with its reference."""
     knobs = {"knobs": {name: values[0] for name, values in kernel.knobs.items()}} if kernel.knobs else {}
-    return {"key": kernel.name, **family(kernel.name).record(), "options": sorted(kernel.options), **knobs}
+    check = {"check": kernel.own.check_record(kernel.name)} if kernel.own else {}
+    declared = family_of(kernel).record()
+    return {"key": kernel.name, **declared, "options": sorted(kernel.options), **knobs, **check}
 
 
 def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[str, ...]) -> Emitted:
@@ -102,20 +109,53 @@ def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[s
         shared_bytes=target.shared_bytes, shared_max=target.shared_max, grid=target.grid,
         registers=target.registers,
     )  # fmt: skip
+    if kernel.own and kernel.own.written:
+        return _written(kernel, kernel.own.written, fmt, shape, dtypes)
     axes = tuple(kernel.options.items()), tuple(kernel.knobs.items())
-    return _emit(kernel.name, *axes, fmt, shape, dtypes)
+    return _emit(kernel.name, kernel.own, *axes, fmt, shape, dtypes)
+
+
+def _written(
+    kernel: KernelSpec, written: Written, fmt: Format | None, target: Target, dtypes: tuple[str, ...]
+) -> Emitted:
+    """The unit of a hand-written kernel."""
+    text, made = handwritten.unit(kernel, written, fmt, target, dtypes)
+    entries = []
+    for each in made:
+        source = each.source
+        threads = math.prod(source.block)
+        geometry.check(each.symbol, target, threads, source.grid, source.shared)
+        extra = {"workspace": source.workspace} if source.workspace else {}
+        grid, when = source.grid, source.when
+        entries.append(
+            Entry(
+                each.symbol,
+                each.dtype,
+                each.options,
+                each.args,
+                source.block,
+                grid,
+                source.shared,
+                0,
+                when,
+                extra,
+            )
+        )
+    return Emitted(text, tuple(entries), instances=target.backend == "cuda")
 
 
 @lru_cache(maxsize=4)
 def _emit(
     kernel: str,
+    own: Own | None,
     options: tuple[tuple[str, tuple[str, ...]], ...],
     knobs: tuple[tuple[str, tuple[str, ...]], ...],
     fmt: Format | None,
     target: Target,
     dtypes: tuple[str, ...],
 ) -> Emitted:
-    declared, render = family(kernel), RENDER[target.backend][0]
+    declared = family_of(KernelSpec(kernel, dtypes, own=own))
+    render = RENDER[target.backend][0]
     functions: list[Function] = []
     instances: list[tuple[str, Instance]] = []
     entries: list[Entry] = []

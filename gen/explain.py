@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import emission, family, index, name, ninja, plan, tiles, toolchain
+from . import emission, index, name, ninja, plan, tiles, toolchain
 from .cutlass import Headers
 from .manifest import Manifest
+from .project.lookup import family_of
 from .provenance import BuildError
 from .state import UnitRecord
 
@@ -52,7 +53,7 @@ def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path
 
 def _tiles(unit: plan.Unit) -> list[dict[str, Any]]:
     """The tiles that each job's template could have, those that the target does not allow with the reason."""
-    lattice = family.family(unit.kernel.name).lattice
+    lattice = family_of(unit.kernel).lattice
     found = []
     for cell in unit.jobs if lattice else ():
         given = lattice(unit.format, cell.dtype, unit.target, dict(cell.options)) if lattice else None

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_OPERATORS: dict[str, Callable[[int, int], int]] = {
+OPERATORS: dict[str, Callable[[int, int], int]] = {
     "ceildiv": lambda a, b: -(-a // b),
     "mul": operator.mul,
     "add": operator.add,
@@ -23,6 +23,7 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "and": lambda a, b: int(bool(a) and bool(b)),
     "or": lambda a, b: int(bool(a) or bool(b)),
 }
+"""By the name that a formula has for it."""
 
 
 def evaluate(formula: Any, shape: Mapping[str, int]) -> int:
@@ -33,7 +34,7 @@ def evaluate(formula: Any, shape: Mapping[str, int]) -> int:
         if formula not in shape:
             raise ValueError(f"formula names {formula!r}; the shape has {', '.join(sorted(shape))}")
         return shape[formula]
-    if len(formula) != 3 or formula[0] not in _OPERATORS:
+    if len(formula) != 3 or formula[0] not in OPERATORS:
         raise ValueError(f"no such formula: {formula!r}")
     name, left, right = formula
-    return int(_OPERATORS[str(name)](evaluate(left, shape), evaluate(right, shape)))
+    return int(OPERATORS[str(name)](evaluate(left, shape), evaluate(right, shape)))

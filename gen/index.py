@@ -147,6 +147,8 @@ def validate(folder: Path, sources: bool = True) -> list[str]:
     found = list(_structure(path.read_text(encoding="utf-8").split("\n"), index))
     for cell in index["cells"]:
         found += _cell_problems(folder, cell, sources)
+    for kernel in index["kernels"]:
+        found += _file_problems(folder, kernel["key"], check_claims(kernel))
     return found
 
 
@@ -174,7 +176,19 @@ def _structure(text: Sequence[str], index: Mapping[str, Any]) -> Iterator[str]:
 
 def _cell_problems(folder: Path, cell: Mapping[str, Any], sources: bool) -> Iterator[str]:
     key = cell["key"]
-    for file, expected in claims(cell, sources):
+    yield from _file_problems(folder, key, claims(cell, sources))
+    if not cell["entries"]:
+        yield f"{key}: has no entry"
+
+
+def check_claims(kernel: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(file, sha256) of the reference that a kernel's record names: of a project's own."""
+    return [(kernel["check"]["file"], kernel["check"]["sha256"])] if "check" in kernel else []
+
+
+def _file_problems(folder: Path, key: str, claimed: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """claimed: (file, sha256) that the index has."""
+    for file, expected in claimed:
         pure = PurePosixPath(file)
         if pure.is_absolute() or ".." in pure.parts:
             yield f"{key}: {file} is outside the folder"
@@ -182,8 +196,6 @@ def _cell_problems(folder: Path, cell: Mapping[str, Any], sources: bool) -> Iter
             yield f"{key}: {file} is missing"
         elif sha256((folder / file).read_bytes()) != expected:
             yield f"{key}: {file} is not the file that was indexed (its sha256 differs)"
-    if not cell["entries"]:
-        yield f"{key}: has no entry"
 
 
 def cell_keys(cells: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

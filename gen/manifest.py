@@ -7,16 +7,17 @@ profiles, skips, and what one section says about another.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from .axes import AxesError, Format
-from .document import Node, read
 from .grammar import errors_in, format_of
 from .problems import ManifestError, Path, Problem, near, path_text, show
+from .project.extends import Document, read_document
+from .project.own import Own, ProjectError, Readers
 from .reach import Reach, Refusal
 from .schema import Checker
 from .target import BACKENDS, Target
@@ -34,7 +35,7 @@ _NEAR_MISSES = 20  # near misses are worked out for this many unknown names of a
 @dataclass(frozen=True)
 class KernelSpec:
     """A kernel's entry. formats: "all", or names; () for a kernel that takes no quantised operand. knobs: the
-    values of each, its default first. targets: those that it is built for."""
+    values of each, its default first. targets: those that it is built for. own: of a project's own kernel."""
 
     name: str
     dtypes: tuple[str, ...]
@@ -42,6 +43,7 @@ class KernelSpec:
     options: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     knobs: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     targets: Subset = "all"
+    own: Own | None = None
 
 
 def choices(
@@ -96,7 +98,8 @@ class Skip:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that a build is told. Mappings keep the file's order."""
+    """Everything that a build is told. Mappings keep the file's order. files: all that was read, the manifest
+    first."""
 
     path: str
     version: int
@@ -106,6 +109,7 @@ class Manifest:
     profiles: dict[str, Profile]
     skips: tuple[Skip, ...]
     knobs: dict[str, Knob] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,17 +126,19 @@ def load(
     path: str | FilePath,
     known_kernels: Mapping[str, Declared] | None = None,
     refusal: Refusal | None = None,
+    readers: Readers | None = None,
 ) -> Manifest:
     """Read and check a manifest. With `known_kernels`, a kernel of another name, and one that asks for what
-    its file does not declare, is a problem; with `refusal`, names that no cell comes of.
+    its file does not declare, is a problem; with `refusal`, names that no cell comes of. readers: of kernels
+    that are the project's own, which are no kernels without.
 
     Raises ManifestError, with every problem found.
     """
     problems: list[Problem] = []
-    root = read(FilePath(path), problems)
-    if root is None:
+    document = read_document(FilePath(path), problems)
+    if document is None:
         raise ManifestError(problems)
-    reader = _Reader(str(path), root, problems)
+    reader = _Reader(document, problems, readers)
     manifest = reader.manifest(known_kernels or {})
     if manifest is not None and refusal is not None and not problems:
         reader.reach(manifest, refusal)
@@ -147,15 +153,17 @@ _SECTIONS = ("targets", "formats", "kernels", "profiles", "knobs")
 class _Reader:
     """One document on its way to a Manifest; problems gather on the side."""
 
-    def __init__(self, file: str, root: Node, problems: list[Problem]) -> None:
-        self.file, self.root, self.problems = file, root, problems
-        self.plain: Any = root.plain()
+    def __init__(self, document: Document, problems: list[Problem], readers: Readers | None) -> None:
+        self.document, self.root, self.problems = document, document.root, problems
+        self.readers = readers
+        self.plain: Any = document.root.plain()
         self.bad: set[Path] = (
             set()
         )  # what the schema refused: (section, name or index) and, one deeper, the key
 
     def problem(self, path: Path, message: str) -> None:
-        self.problems.append(Problem(self.file, self.root.line_at(path), path_text(path), message))
+        file = self.document.file_of(path)
+        self.problems.append(Problem(file, self.root.line_at(path), path_text(path), message))
 
     def manifest(self, known_kernels: Mapping[str, Declared]) -> Manifest | None:
         """The manifest, or None where nothing can be made of the document."""
@@ -163,9 +171,9 @@ class _Reader:
             return None
         for section in _SECTIONS:
             self.names(section)
-        for name in self.section("kernels"):
-            if known_kernels and name not in known_kernels:
-                self.problem(("kernels", name), f"no such kernel{near(name, known_kernels)}")
+        for name, body in self.section("kernels").items():
+            if known_kernels:
+                self.known(name, body, known_kernels)
         targets = {n: self.target(n, b) for n, b in self.good("targets")}
         formats = {n: f for n, b in self.good("formats") if (f := self.format(n, b))}
         for name, body in self.section("formats").items():
@@ -175,14 +183,19 @@ class _Reader:
                 )
         kernels = {n: self.kernel(n, b) for n, b in self.good("kernels")}
         for name, kernel in kernels.items():
-            if name in known_kernels:
+            if kernel.own is not None:
+                self.own_declared(kernel)
+            elif name in known_kernels:
                 self.declared(kernel, known_kernels[name])
         profiles = {n: self.profile(n, b) for n, b in self.good("profiles")}
         skips = self.plain.get("skips")
         entries = enumerate(skips) if isinstance(skips, list) else ()
         good = tuple(self.skip(i, s) for i, s in entries if ("skips", i) not in self.bad)
         knobs = {n: self.knob(n, b) for n, b in self.good("knobs")}
-        return Manifest(self.file, self.plain["version"], targets, formats, kernels, profiles, good, knobs)
+        owned = (path for kernel in kernels.values() if kernel.own for path in kernel.own.files)
+        files = tuple(dict.fromkeys((*self.document.files, *owned)))
+        file, version = self.document.file, self.plain["version"]
+        return Manifest(file, version, targets, formats, kernels, profiles, good, knobs, files)
 
     def schema(self) -> bool:
         """Check the document's shape; whether there is anything to go on with."""
@@ -286,7 +299,37 @@ class _Reader:
         chosen = () if formats == "none" else self.subset((*path, "formats"), formats, "formats")
         targets = self.subset((*path, "targets"), body.get("targets", "all"), "targets")
         knobs = self.knobs_of((*path, "knobs"), body.get("knobs", {}), options)
-        return KernelSpec(name, tuple(body["dtypes"]), chosen, options, knobs, targets)
+        spec = KernelSpec(name, tuple(body["dtypes"]), chosen, options, knobs, targets)
+        return replace(spec, own=self.own(spec, body))
+
+    def own(self, spec: KernelSpec, body: dict[str, Any]) -> Own | None:
+        """The files of a project's own kernel."""
+        if self.readers is None:
+            return None
+        path: Path = ("kernels", spec.name)
+        return self.readers.own(
+            spec,
+            body,
+            FilePath(self.document.file_of(path)),
+            lambda at, message: self.problem((*path, *at), message),
+        )
+
+    def known(self, name: str, body: Any, known_kernels: Mapping[str, Declared]) -> None:
+        """A name is a kernel of the generator's, or of the project's own files, and not of both."""
+        own = isinstance(body, dict) and {"file", "source"} & set(body)
+        if not own and name not in known_kernels:
+            hint = near(name, known_kernels) or "; a kernel of your own names its file, or source"
+            self.problem(("kernels", name), f"no such kernel{hint}")
+        elif own and name in known_kernels and name not in self.document.overridden:
+            advice = f"choose another name, or extend wootz and list kernels.{name} under override"
+            self.problem(("kernels", name), f"is a kernel of wootz: {advice}")
+
+    def own_declared(self, kernel: KernelSpec) -> None:
+        assert self.readers is not None
+        try:
+            self.declared(kernel, self.readers.declared(kernel))
+        except ProjectError as error:
+            self.problem(("kernels", kernel.name, "file"), str(error))
 
     def knobs_of(
         self, path: Path, given: dict[str, list[str]], options: dict[str, tuple[str, ...]]

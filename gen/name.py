@@ -20,6 +20,7 @@ FOLDERS = {"cubin": "cubin", "ptx": "ptx", "metallib": "metallib", "so": "cpu"}
 
 SOURCES = "src"
 STUBS = "stub"
+CHECKS = "checks"
 WORK = ".wootz"
 """Everything in an artifact folder that is not shipped."""
 
@@ -66,6 +67,11 @@ def stub_source(kernel: str, fmt: str | None, target: Target) -> str:
 def stub(kernel: str, fmt: str | None, target: Target) -> str:
     """The compiled host stub of a unit: "stub/gemm/sm_90a.so"."""
     return f"{STUBS}/{_stem(kernel, fmt, target)}.so"
+
+
+def check(kernel: str) -> str:
+    """The reference of a project's own kernel: "checks/hardswish.py"."""
+    return f"{CHECKS}/{kernel}.py"
 
 
 def intermediate(artifact: str, extension: str) -> str:

@@ -20,6 +20,9 @@ from . import manifest as reader
 from .axes import Format
 from .manifest import NATIVE, KernelSpec, Manifest, Profile, Skip
 from .problems import near
+from .project.declared import own_of
+from .project.lookup import family_of
+from .project.own import Readers
 from .reach import meets
 from .target import Target
 
@@ -29,13 +32,13 @@ JOB, SKIP, REFUSED = "job", "skip", "refused"
 
 def load(path: Path) -> Manifest:
     """A manifest, checked against the kernels that this generator has. Raises ManifestError."""
-    declared = {name: _declared(name) for name in family.known()}
-    return reader.load(path, known_kernels=declared, refusal=emit.refusal)
+    known = {name: _declared(family.family(name)) for name in family.known()}
+    own = Readers(own_of, lambda kernel: _declared(family_of(kernel)))
+    return reader.load(path, known_kernels=known, refusal=emit.refusal, readers=own)
 
 
-def _declared(kernel: str) -> reader.Declared:
-    declared = family.family(kernel)
-    return reader.Declared(declared.quantised, declared.options, declared.knobs)
+def _declared(of: family.Family) -> reader.Declared:
+    return reader.Declared(of.quantised, of.options, of.knobs)
 
 
 class PlanError(ValueError):

@@ -8,6 +8,7 @@ order in the help.
 from __future__ import annotations
 
 NAMES = (
+    "new",
     "check",
     "list",
     "explain",

@@ -152,6 +152,7 @@ def _split(request: Request, found: Index) -> Iterator[Planned]:
 def _wheel(request: Request, distribution: str, point: str, found: Index) -> Planned:
     package = naming.package(distribution)
     paths = {file for cell in found["cells"] for file, _ in index.claims(cell, request.sources)}
+    paths |= {file for kernel in found["kernels"] for file, _ in index.check_claims(kernel)}
     made = _platform(request.artifacts, paths)
     document = f'"""Kernels: wootz.load("{request.name}") finds them."""\n'
     files: dict[str, bytes | Path] = {

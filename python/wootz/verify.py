@@ -30,6 +30,7 @@ from . import checks, reference
 from .errors import ArgumentError, WootzError
 from .formats import Descriptor
 from .layouts import made_fields
+from .own_checks import check_of
 from .reference import Comparison
 from .select import Device, rank
 from .staging import Memory, Output, memory
@@ -103,11 +104,12 @@ def _run_once(
     signature: Mapping[str, Any],
     values: Mapping[str, Any],
     where: Memory,
+    check: checks.Check,
 ) -> tuple[Comparison, str]:
-    kernel, options, output = cell["kernel"], cell.get("options") or {}, signature["output"]
+    options, output = cell.get("options") or {}, signature["output"]
     types = operand_dtypes(signature, cell)
-    expected = checks.expect(kernel, options, values, cell["dtype"])
-    updates = checks.updates(kernel, options, values, cell["dtype"])
+    expected = check.expect(values, cell["dtype"], options)
+    updates: dict[str, reference.Expected] = _more(check, "updated", values, cell["dtype"], options)
     dtype = "u8" if made_fields(output.get("kind", "array")) else types[output["name"]]
     out = _blank(output, values.get(output["name"]), expected.value.shape, dtype, where)
     changed = {n.partition(".")[0] for n in updates}
@@ -129,11 +131,19 @@ def _run_once(
         result = result.worst(reference.compare(found, wanted, dtype))
     if not whole:
         return Comparison(float("inf"), 0.0, False), "wrote outside its output"
-    for name, bits in checks.exact(kernel, options, values, cell["dtype"]).items():
+    for name, bits in _more(check, "bits", values, cell["dtype"], options).items():
         found = where.get(written[name], types[name]) if name in written else actual
         if found.tobytes() != bits.tobytes():
             return Comparison(result.error, 0.0, False), f"{name} is not right bit for bit"
     return result, "" if result.passed else "outside the tolerance"
+
+
+def _more(
+    check: checks.Check, what: str, values: Mapping[str, Any], dtype: str, options: Mapping[str, str]
+) -> dict[str, Any]:
+    """What a function says that not every check has, by name."""
+    function = getattr(check, what, None)
+    return function(values, dtype, options) if function else {}
 
 
 def operand_dtypes(signature: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, str]:
@@ -155,19 +165,20 @@ def check_cell(
     signature: Mapping[str, Any],
     format: Descriptor | None,
     where: Memory,
+    folder: Path | None = None,
 ) -> Row:
     """Run one kernel at all its shapes. An exception that the call raises is a failure with its text, not
-    an end.
+    an end. folder: of the artifacts, for kernels that ship their check.
     """
     key = str(cell["key"])
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
     worst, message, count = Comparison(0.0, 0.0, True), "", 0
     try:
-        check = checks.check(cell["kernel"])
+        check = check_of(folder, {"key": cell["kernel"], **signature})
         for i, size in enumerate(check.shapes(format)):
             rng = np.random.default_rng([seed, i])
             values = check.operands(format, size, cell["dtype"], cell.get("options") or {}, rng)
-            result, why = _run_once(call, cell, signature, values, where)
+            result, why = _run_once(call, cell, signature, values, where, check)
             if why and not message:
                 message = f"{why} at {', '.join(f'{name} = {value}' for name, value in size.items())}"
             worst, count = worst.worst(result), count + 1
@@ -194,7 +205,9 @@ def verify(
         name = cell.get("format") if cell.get("format") not in (None, "", "-") else None
         format = lib.format(name) if name else None
         call = lib.kernel(cell["kernel"], name, cell["dtype"], device, **(cell.get("options") or {}))
-        yield check_cell(call, cell, lib.index.find("kernels", cell["kernel"]), format, where)
+        signature = lib.index.find("kernels", cell["kernel"])
+        folder = lib.folder(cell) if signature.get("check") else None
+        yield check_cell(call, cell, signature, format, where, folder)
 
 
 def cells_for(lib: Any, device: str) -> list[dict[str, Any]]:

@@ -1,0 +1,293 @@
+"""A kernel's entry in a project's manifest -> Own: its files read, and checked as far as nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..family import Family
+from ..formula import OPERATORS
+from ..manifest import KernelSpec, choices
+from ..problems import Path as At
+from ..problems import near, show
+from . import handwritten
+from .own import Own, ProjectError, Say, Source, Written
+from .signature import formula_names, formula_problem, names_of, wrong_with
+
+CHECK_FUNCTIONS = ("shapes", "operands", "expect")
+MAX_BYTES = 4 << 20
+_SUFFIXES = {"cuda": ".cu", "cpu": ".cpp", "metal": ".metal"}
+_INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NUMBERS = ("u32", "u64")
+
+
+def own_of(spec: KernelSpec, body: Mapping[str, Any], manifest: Path, say: Say) -> Own | None:
+    """The kernel's own files; None where the entry names none, or something is wrong with them."""
+    given = [key for key in ("file", "source") if key in body]
+    if not given:
+        for key in (k for k in ("check", "operands", "output") if k in body):
+            say((key,), f"goes with file or source: {spec.name} has neither")
+        return None
+    if len(given) == 2:
+        say(("source",), "stands beside file: a kernel is written in the DSL, or by hand")
+        return None
+    reader = _Files(manifest.resolve().parent, say)
+    check = reader.text(("check",), body["check"], ".py")
+    if check is not None and (wrong := _check_problem(check, body["check"])):
+        say(("check",), wrong)
+        check = None
+    own = _dsl(reader, body) if given == ["file"] else _written(reader, spec, body)
+    if own is None or check is None:
+        return None
+    return own(check)
+
+
+class _Files:
+    """Reads the files of one kernel, inside the manifest's folder."""
+
+    def __init__(self, root: Path, say: Say) -> None:
+        self.root, self.say = root, say
+        self.read: dict[str, bytes] = {}
+
+    def text(self, at: At, given: str, suffix: str) -> str | None:
+        """The text of a file; None, and a problem, where there is none to be had."""
+        path = (self.root / given).resolve()
+        if Path(given).is_absolute() or not path.is_relative_to(self.root):
+            self.say(
+                at, f"{show(given)} is outside of the manifest's folder {self.root}: give a path below it"
+            )
+        elif not path.is_file():
+            beside = sorted(p.name for p in path.parent.glob(f"*{suffix}")) if path.parent.is_dir() else []
+            self.say(at, f"{show(given)}: no such file in {self.root}{near(path.name, beside)}")
+        elif path.suffix != suffix:
+            self.say(at, f"{show(given)} ends in {show(path.suffix)}, wanted {suffix}")
+        else:
+            return self._decoded(at, given, path)
+        return None
+
+    def _decoded(self, at: At, given: str, path: Path) -> str | None:
+        try:
+            data = path.read_bytes()
+            if len(data) > MAX_BYTES:
+                self.say(at, f"{show(given)} has {len(data)} bytes, at most {MAX_BYTES} are read")
+                return None
+            self.read[str(path)] = data
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            self.say(at, f"{show(given)} is not UTF-8: byte {error.start}; save it as UTF-8")
+        except OSError as error:
+            self.say(at, f"{show(given)} cannot be read: {error.strerror}")
+        return None
+
+    def digest(self, body: Mapping[str, Any]) -> str:
+        """Of the entry and of everything read."""
+        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
+        for path, data in sorted(self.read.items()):
+            digest.update(f"\0{Path(path).relative_to(self.root)}\0".encode() + data)
+        return digest.hexdigest()
+
+
+Make = Callable[[str], Own]
+
+
+def _dsl(reader: _Files, body: Mapping[str, Any]) -> Make | None:
+    if reader.text(("file",), body["file"], ".py") is None:
+        return None
+    for beside in sorted((reader.root / body["file"]).resolve().parent.glob("*.py")):  # it may import them
+        reader.read.setdefault(str(beside), beside.read_bytes())
+    return lambda check: Own(
+        str(reader.root), body["file"], reader.digest(body), check, tuple(sorted(reader.read))
+    )
+
+
+def _check_problem(text: str, file: str) -> str | None:
+    """What is wrong with a reference, which only `wootz verify` runs."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        return f"{file}:{error.lineno}: SyntaxError: {error.msg}"
+    names = {name for node in tree.body for name in _bound(node)}
+    lacking = [f for f in CHECK_FUNCTIONS if f not in names]
+    return f"{file} has no {lacking[0]}{near(lacking[0], sorted(names))}" if lacking else None
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name for alias in node.names)
+    elif isinstance(node, ast.Assign):
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+# Hand-written
+
+
+def _written(reader: _Files, spec: KernelSpec, body: Mapping[str, Any]) -> Make | None:
+    draft = Own(str(reader.root), "", "", written=Written(body, {}))
+    declared = handwritten.family.__wrapped__(draft, spec.name, tuple(spec.options.items()))
+    if wrong := wrong_with(declared):
+        reader.say((), wrong)
+        return None
+    count, sources = [0], dict[str, Source]()
+
+    def say(at: At, message: str) -> None:
+        count[0] += 1
+        reader.say(at, message)
+
+    for name, formula in declared.extents.items():
+        if wrong := formula_problem(formula, names_of(declared) | {s.name for s in declared.scalars}):
+            say(("extents", name), wrong)
+    for backend, entry in body["source"].items():
+        text = reader.text(("source", backend, "file"), entry["file"], _SUFFIXES[backend])
+        if text is None:
+            count[0] += 1
+            continue
+        whole = "".join(_inlined(reader, ("source", backend, "file"), entry["file"], text, set()))
+        sources[backend] = _source(declared, spec, body, backend, whole, say)
+    if count[0]:
+        return None
+    written = Written(body, sources)
+    return lambda check: Own(
+        str(reader.root), "", reader.digest(body), check, tuple(sorted(reader.read)), written
+    )
+
+
+def _inlined(reader: _Files, at: At, file: str, text: str, seen: set[str]) -> Iterator[str]:
+    """The lines of a file, each header of the project in place of the first line that includes it."""
+    seen.add(file)
+    yield f'#line 1 "{file}"\n'
+    for number, line in enumerate(text.splitlines(), 1):
+        included = _INCLUDE.match(line)
+        beside = (reader.root / file).parent / included[1] if included else None
+        if included is None or beside is None or not beside.is_file():
+            once = re.match(r"[ \t]*#[ \t]*pragma[ \t]+once\b", line)
+            yield "\n" if once else line + "\n"
+            continue
+        path = beside.resolve()
+        if not path.is_relative_to(reader.root):
+            reader.text(at, included[1], path.suffix)
+            yield line + "\n"
+            continue
+        header = str(path.relative_to(reader.root))
+        if header not in seen:
+            inner = reader.text(at, header, path.suffix)
+            yield from _inlined(reader, at, header, inner or "", seen)
+        yield f'#line {number + 1} "{file}"\n'
+
+
+def _source(
+    declared: Family, spec: KernelSpec, body: Mapping[str, Any], backend: str, text: str, say: Say
+) -> Source:
+    entry, at = body["source"][backend], ("source", backend)
+    known = formula_names(declared)
+    block = _three(entry.get("block", 1))
+    grid = _three(entry["grid"])
+    formulas: dict[At, Any] = {
+        **{("grid", i): each for i, each in enumerate(grid)},
+        **{("when", i): each for i, each in enumerate(entry.get("when", ()))},
+        ("shared",): entry.get("shared", 0),
+        ("workspace",): entry.get("workspace", 0),
+    }
+    for where, formula in formulas.items():
+        if wrong := formula_problem(formula, known):
+            say((*at, *where[:1]), wrong)
+    where = (*at, "args") if "args" in entry else ("args",)
+    args = tuple(
+        _args(declared, entry.get("args", body.get("args")), bool(entry.get("workspace")), where, say)
+    )
+    pattern = entry.get("symbol", body.get("symbol", "{kernel}_{dtype}"))
+    _check_symbols(spec, pattern, (*at, "symbol") if "symbol" in entry else ("symbol",), say)
+    if backend == "cpu" and block != (1, 1, 1):
+        say((*at, "block"), "is for GPUs: on the CPU the function is called once a block")
+    return Source(
+        entry["file"], text, pattern, args, block, grid, entry.get("shared", 0),
+        tuple(entry.get("when", ())), entry.get("workspace", 0),
+    )  # fmt: skip
+
+
+def _three(given: Any) -> tuple[Any, Any, Any]:
+    """One extent, or up to three."""
+    if not isinstance(given, list) or (len(given) == 3 and given[0] in OPERATORS):
+        given = [given]  # one formula
+    x, y, z = (*given, 1, 1, 1)[:3]
+    return x, y, z
+
+
+def _args(declared: Family, given: Any, workspace: bool, at: At, say: Say) -> Iterator[tuple[str, str, str]]:
+    """(name, type, role) of each parameter: as declared, or operands, output, extents, scalars in order."""
+    operands = {each.name: each for each in declared.operands}
+    scalars = {each.name: each.type for each in declared.scalars}
+    written = {declared.output.name} | {n for n, each in operands.items() if each.updated}
+    tensors = {
+        n for n, each in {**operands, declared.output.name: declared.output}.items() if each.kind != "array"
+    }
+    extents = [*dict.fromkeys(a for o in declared.operands for a in o.shape if isinstance(a, str))]
+    numbers = {
+        *extents,
+        *declared.extents,
+        *(n for n in formula_names(declared) if n.startswith("has_")),
+        "sms",
+    }
+    if given is None:
+        if tensors:
+            say(
+                (),
+                f"args is missing: {sorted(tensors)[0]} is a tensor; say which fields are passed, as w.codes",
+            )
+            return
+        given = [*dict.fromkeys((*operands, declared.output.name)), *extents, *scalars]
+    for i, each in enumerate(given):
+        name, kind = next(iter(each.items())) if isinstance(each, dict) else (each, "")
+        base, _, part = name.partition(".")
+        if base in {*operands, declared.output.name} and bool(part) == (base in tensors) and not kind:
+            yield name, "ptr", "out" if base in written else "in"
+        elif name == "workspace" and workspace and not kind:
+            yield name, "ptr", "workspace"
+        elif name in scalars and kind in ("", scalars[name]):
+            yield name, scalars[name], "scalar"
+        elif name in numbers and kind in ("", *_NUMBERS):
+            yield name, kind or "u32", "shape"
+        else:
+            say(
+                (*at, i),
+                _no_argument(
+                    name, kind, base in tensors, [*operands, declared.output.name, *sorted(numbers), *scalars]
+                ),
+            )
+
+
+def _no_argument(name: str, kind: str, tensor: bool, known: list[str]) -> str:
+    if tensor:
+        return f"{show(name)} is a tensor: pass a field of it, as {name.partition('.')[0]}.codes"
+    if name in known:
+        return (
+            f"{name} cannot be of type {show(kind)}: extents are u32 or u64, a scalar is what it is declared"
+        )
+    return f"no operand, extent or scalar is named {show(name)}{near(name, known)}"
+
+
+def _check_symbols(spec: KernelSpec, pattern: str, at: At, say: Say) -> None:
+    """Every cell has a symbol of its own, which C takes."""
+    seen: dict[str, str] = {}
+    for dtype in spec.dtypes:
+        for chosen in choices(spec.options, {}):
+            try:
+                found = handwritten.spelt(pattern, spec, "format", dtype, chosen)
+            except ProjectError as error:
+                say(at, str(error))
+                return
+            cell = ".".join((dtype, *chosen.values()))
+            if not _SYMBOL.fullmatch(found) or found.startswith("wootz_"):
+                say(at, f"gives {show(found)}, wanted an identifier that does not begin with wootz_")
+                return
+            if found in seen:
+                say(at, f"gives {found} for {seen[found]} and for {cell}: put {{dtype}} and options into it")
+                return
+            seen[found] = cell
