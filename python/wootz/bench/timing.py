@@ -89,8 +89,12 @@ class Times:
 def measure(peers: Sequence[Sequence[Launch]], device: str = "cuda:0", replays: int = REPLAYS) -> Times:
     """Peers, each the launches of one replay, in turn. Launches enqueue to torch's current stream on a GPU,
     and have ended when they return on the CPU. Raises what launches do."""
-    kind = Graph if parse_device(device)[0] == "cuda" else Loop
-    return in_turn([kind(launches) for launches in peers], replays)
+    return in_turn([replay_of(launches, device) for launches in peers], replays)
+
+
+def replay_of(launches: Sequence[Launch], device: str) -> Replay:
+    """A peer's launches, ready to be timed on a device."""
+    return (Graph if parse_device(device)[0] == "cuda" else Loop)(launches)
 
 
 def in_turn(peers: Sequence[Replay], replays: int = REPLAYS) -> Times:
@@ -110,8 +114,7 @@ def _spread(times: Sequence[float]) -> float:
 
 def count_for(launch: Launch, us: float, device: str = "cuda:0") -> int:
     """Launches in a replay of about so many microseconds: 2 to 200."""
-    kind = Graph if parse_device(device)[0] == "cuda" else Loop
-    return max(2, min(200, int(us / kind([launch] * 2).replay())))
+    return max(2, min(200, int(us / replay_of([launch] * 2, device).replay())))
 
 
 def copies_for(size: int, least: int, rotate: int) -> int:
