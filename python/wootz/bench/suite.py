@@ -18,7 +18,8 @@ A suite is YAML (or JSON) of the form
 `want` has one or several limits: x_floor (at most so many times the floor), us (at most), tflops (at least),
 of_copy and of_read (at least this share of a bandwidth), of: {peer: at most this share of its time}, like:
 {case: name, times: 1.15}: at most so many times the floor as the best row of that case at the same extents,
-times this. Without it the case is stated, and nothing else.
+times this; any: {limits, of which one is enough}. Without it the case is stated, and nothing else. Other keys
+beside `cases` are the file's own.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from .ceilings import Ceilings
 from .cells import Wanted
 from .rows import Measuring, Row, row_of
 
-LIMITS = ("x_floor", "us", "tflops", "of_copy", "of_read", "of", "like")
+LIMITS = ("x_floor", "us", "tflops", "of_copy", "of_read", "of", "like", "any")
 _KEYS = ("name", "kernels", "formats", "dtypes", "shapes", "extents", "m", "pdl", "peers", "want")
 
 
@@ -176,7 +177,10 @@ def _stated(row: Row) -> str:
 def _judged(want: Mapping[str, Any], row: Row, ceilings: Ceilings, best: _Best) -> Iterator[tuple[bool, str]]:
     """Whether each limit is met, and how it stands."""
     for name, limit in want.items():
-        if name == "of":
+        if name == "any":
+            some = list(_judged(limit, row, ceilings, best))
+            yield any(met for met, _ in some), " or ".join(text for _, text in some)
+        elif name == "of":
             yield from (_against(peer, float(share), row) for peer, share in limit.items())
         elif name == "like":
             yield _alike(limit, row, best)

@@ -66,7 +66,7 @@ def distance(got: NDArray[np.float64], want: NDArray[np.float64]) -> float:
     """Relative L2, over the elements that should be finite; NaN never passes."""
     finite = np.isfinite(want)
     norm = float(np.linalg.norm(want[finite]))
-    return float(np.linalg.norm((got - want)[finite])) / (norm or 1.0)
+    return float(np.linalg.norm(got[finite] - want[finite])) / (norm or 1.0)
 
 
 def weights(tensor: QuantizedTensor | PackedTensor) -> NDArray[np.float32]:

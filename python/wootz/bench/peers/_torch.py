@@ -9,7 +9,7 @@ from ...staging import torch_types
 from ._peer import Given, Made, Peer
 
 Rows = Callable[[Any, dict[str, Any]], Any]
-QUANTISED = ("qgemv", "qmm", "qmm_packed", "gemv_scaled")
+QUANTISED = ("qgemv", "qmm", "qmm_packed")
 
 
 def _dense(given: Given) -> Made:
@@ -126,7 +126,6 @@ _ROWS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "rms_norm": lambda f, o: f.rms_norm(o["x"], o["x"].shape[1:], o["weight"], 1e-6),
     "layer_norm": lambda f, o: f.layer_norm(o["x"], o["x"].shape[1:], o["weight"], o["bias"]),
     "swiglu": lambda f, o: f.silu(o["x"].chunk(2, 1)[0]) * o["x"].chunk(2, 1)[1],
-    "gather": lambda f, o: o["x"].index_select(0, o["indices"]),
     "transpose": lambda f, o: o["x"].transpose(1, 2).contiguous(),
 }
 
