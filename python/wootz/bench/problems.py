@@ -32,6 +32,8 @@ MOST_COPIES, LEAST_COPIES = 256, 2
 LEFT_OUT = ("alpha", "beta", "activation", "causal", "window", "eps", "softplus")
 """Scalars that a check draws and a bench leaves at their defaults: it times the plain call."""
 
+FLOATS = ("f16", "bf16", "f32")
+
 _SHORT = {"uint8": "u8", "int8": "i8", "uint16": "u16", "float16": "f16", "float32": "f32", "int32": "i32",
           "uint32": "u32"}  # fmt: skip
 
@@ -152,7 +154,7 @@ def _draw(
 
 def _finite(value: Any, dtype: str) -> Any:
     """Without what checks put among the numbers for its own sake: NaN and infinities, here ones."""
-    if not isinstance(value, np.ndarray) or dtype not in ("f16", "bf16", "f32"):
+    if not isinstance(value, np.ndarray) or not value.flags.c_contiguous or dtype not in FLOATS:
         return value
     plain = np.isfinite(to_double(value, dtype))
     return value if plain.all() else np.where(plain, value, round_to(np.float64(1.0), dtype))
