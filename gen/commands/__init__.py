@@ -13,6 +13,8 @@ NAMES = (
     "explain",
     "generate",
     "build",
+    "diff",
+    "sbom",
 )
 
 RUN_TIME = {

@@ -1,0 +1,1 @@
+"""Wheels: what goes into them, and what is inside."""
