@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ._shared import DONE, UsageError
+from ._shared import DONE
 
 TEXT = "A software bill of materials (CycloneDX) of a wheel that carries these artifacts."
 
@@ -32,8 +32,6 @@ def run(args: argparse.Namespace) -> int:
     from .. import provenance
     from ..wheel import sbom, shipped
 
-    if unknown := sorted({key for key, _ in args.linked} - set(sbom.LINKED)):
-        raise UsageError(f"--linked {unknown[0]}: not known; known: {', '.join(sorted(sbom.LINKED))}")
     found = shipped.read(args.artifacts)
     data = sbom.document(found, args.name, args.version, args.licence, dict(args.linked), sbom.epoch())
     if args.out:

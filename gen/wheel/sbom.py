@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from packageurl import PackageURL
 
 from .. import state
 from ..provenance import BuildError
-from .shipped import File, Shipped, files
+from .shipped import File, Shipped, ShippedError, files
 
 PATH = "sboms/{name}.cdx.json"
 """Where it lies in a wheel's .dist-info folder: PEP 770."""
@@ -33,6 +34,7 @@ GROUP_HASH = (
     "The SHA-256 of a kernel's component is that of the lines that sha256sum prints for its files in the "
     "order of their names; each file's own is in index.json and in RECORD."
 )
+_EXPRESSION = re.compile(r"\(*[\w.+:-]+\)*( (AND|OR|WITH) \(*[\w.+:-]+\)*)*")
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://cyclonedx.org/schema/bom-1.6.schema.json#wootz")
 
 
@@ -136,11 +138,12 @@ def document(
 
     licence: the wheel's, an SPDX expression; "" leaves it out. linked: name -> version of what else is
     compiled in, of LINKED. time: the time stamp; without one there is none.
-    BuildError: a name in `linked` that is not known.
+    ShippedError: a licence that is no expression, a name in `linked` that is not known.
     """
-    unknown = sorted(set(linked or {}) - set(LINKED))
-    if unknown:
-        raise BuildError(f"{unknown[0]}: not known to be linked; known: {', '.join(sorted(LINKED))}")
+    if licence and not _EXPRESSION.fullmatch(licence):
+        raise ShippedError(f"licence {licence!r}: is no SPDX expression, as Apache-2.0 AND BSD-3-Clause is")
+    for unknown in sorted(set(linked or {}) - set(LINKED)):
+        raise ShippedError(f"{unknown}: not known to be linked; known: {', '.join(sorted(LINKED))}")
     root = Component(
         name=name,
         version=version,
