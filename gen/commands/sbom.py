@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from ..wheel import sbom, shipped
 
     found = shipped.read(args.artifacts)
-    data = sbom.document(found, args.name, args.version, args.licence, dict(args.linked), sbom.epoch())
+    data = sbom.document(found.index, args.name, args.version, args.licence, dict(args.linked), sbom.epoch())
     if args.out:
         provenance.write(args.out, data.decode())
     else:

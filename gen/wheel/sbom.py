@@ -25,7 +25,7 @@ from packageurl import PackageURL
 
 from .. import state
 from ..provenance import BuildError
-from .shipped import File, Shipped, ShippedError, files
+from .shipped import File, Shipped, ShippedError, files, of
 
 PATH = "sboms/{name}.cdx.json"
 """Where it lies in a wheel's .dist-info folder: PEP 770."""
@@ -126,33 +126,25 @@ def epoch() -> datetime.datetime | None:
 
 
 def document(
-    shipped: Shipped,
+    index: Mapping[str, Any],
     name: str,
     version: str,
     licence: str = "",
     linked: Mapping[str, str] | None = None,
     time: datetime.datetime | None = None,
 ) -> bytes:
-    """The document of a wheel `name` of `version`, which carries these artifacts. The same input gives the
-    same bytes.
+    """The document of a wheel `name` of `version`, which carries the artifacts of an index, as it was read
+    from JSON. The same input gives the same bytes.
 
     licence: the wheel's, an SPDX expression; "" leaves it out. linked: name -> version of what else is
     compiled in, of LINKED. time: the time stamp; without one there is none.
-    ShippedError: a licence that is no expression, a name in `linked` that is not known.
+    ShippedError: an index that is none, a licence that is no expression, an unknown name in `linked`.
     """
     if licence and not _EXPRESSION.fullmatch(licence):
         raise ShippedError(f"licence {licence!r}: is no SPDX expression, as Apache-2.0 AND BSD-3-Clause is")
     for unknown in sorted(set(linked or {}) - set(LINKED)):
         raise ShippedError(f"{unknown}: not known to be linked; known: {', '.join(sorted(LINKED))}")
-    root = Component(
-        name=name,
-        version=version,
-        type=ComponentType.LIBRARY,
-        bom_ref=f"{name}@{version}",
-        purl=PackageURL("pypi", None, name, version),
-        licenses=[LicenseExpression(licence)] if licence else [],
-        properties=[Property(name="wootz:group-hash", value=GROUP_HASH)],
-    )
+    shipped, root = of(index, "the index"), _root(name, version, licence)
     versions = {**shipped.header["compilers"], **(linked or {})}
     bom = Bom(metadata=BomMetaData(component=root))
     bom.metadata.timestamp = time  # type: ignore[assignment]  # None is left out
@@ -164,6 +156,18 @@ def document(
     bom.register_dependency(root, shipped_too)
     bom.serial_number = uuid.uuid5(_NAMESPACE, _identity(name, version, bom))
     return (JsonV1Dot6(bom).output_as_string(indent=1) + "\n").encode()
+
+
+def _root(name: str, version: str, licence: str) -> Component:
+    return Component(
+        name=name,
+        version=version,
+        type=ComponentType.LIBRARY,
+        bom_ref=f"{name}@{version}",
+        purl=PackageURL("pypi", None, name, version),
+        licenses=[LicenseExpression(licence)] if licence else [],
+        properties=[Property(name="wootz:group-hash", value=GROUP_HASH)],
+    )
 
 
 def _identity(name: str, version: str, bom: Bom) -> str:

@@ -36,6 +36,7 @@ class Shipped:
     """The index of one folder or wheel. sections: its records by key, in the index' order."""
 
     where: str
+    index: Mapping[str, Any]
     header: Mapping[str, Any]
     sections: Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -63,6 +64,11 @@ def parse(data: bytes, where: str) -> Shipped:
         index = json.loads(data)
     except ValueError as error:
         raise ShippedError(f"{where}: its index is damaged: {error}; build or download it again") from error
+    return of(index, where)
+
+
+def of(index: Any, where: str) -> Shipped:
+    """An index as it was read from JSON. ShippedError says in what it is none."""
     if not isinstance(index, dict) or "wootz_index" not in index:
         raise ShippedError(f"{where}: its index.json is none of wootz")
     if index["wootz_index"] != VERSION:
@@ -71,7 +77,7 @@ def parse(data: bytes, where: str) -> Shipped:
     header = {key: index.get(key) for key in ("generator", "compilers", "nvrtc")}
     if not isinstance(header["compilers"], dict):
         raise ShippedError(f"{where}: its index is damaged: it has no list of compilers")
-    return Shipped(where, header, {section: _section(index, section, where) for section in SECTIONS})
+    return Shipped(where, index, header, {section: _section(index, section, where) for section in SECTIONS})
 
 
 def files(cell: Mapping[str, Any]) -> tuple[File, ...]:

@@ -15,7 +15,7 @@ import pytest
 
 from gen import cli
 from gen.provenance import BuildError
-from gen.wheel import licences, sbom, shipped
+from gen.wheel import inside, sbom, shipped
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from artifact_folders import cell, folder, text
@@ -24,8 +24,9 @@ CELLS = (cell("copy"), cell("copy", "metal3.1", size=0), cell("gemm", "sm_90a", 
 NOON = datetime.datetime(2025, 1, 1, 12, tzinfo=datetime.timezone.utc)
 
 
-def read(*cells: dict[str, Any]) -> shipped.Shipped:
-    return shipped.parse(text(*cells).encode(), "here")
+def read(*cells: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text(*cells))
+    return found
 
 
 def parsed(*cells: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -102,8 +103,16 @@ def test_it_grows_by_the_kernel_and_not_by_the_file() -> None:
 
 
 def test_the_licence_texts_are_of_what_is_inside() -> None:
-    assert list(licences.texts(read(*CELLS))) == ["CUTLASS.txt"]
-    assert licences.texts(read(cell("copy"), cell("copy", "sm_90a"))) == {}
+    assert list(inside.texts(read(*CELLS))) == ["CUTLASS.txt"]
+    assert inside.texts(read(cell("copy"), cell("copy", "sm_90a"))) == {}
+
+
+def test_the_files_of_a_data_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    found = inside.files(read(*CELLS), "theirs", "2.0", "MIT")
+    assert list(found) == ["sboms/theirs.cdx.json", "licenses/CUTLASS.txt"]
+    assert found["sboms/theirs.cdx.json"] == sbom.document(read(*CELLS), "theirs", "2.0", "MIT")
+    assert b"NVIDIA" in found["licenses/CUTLASS.txt"]
 
 
 def test_the_command(
