@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from gen.wheel import diff, shipped
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from artifact_folders import MEMBER, cell, folder, text, wheel
 
+README = Path(__file__).resolve().parents[2] / "README.md"
 OLD = (cell("copy"), cell("copy", dtype="f16"), cell("gemm", "sm_90a", kind="cutlass"))
 
 
@@ -106,6 +108,20 @@ def test_the_command_as_json(sides: tuple[Path, Path], capsys: pytest.CaptureFix
             "percent": 50.0,
         }
     ]
+
+
+def test_the_example_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the chapter shows is what the command prints of such a change."""
+    found = re.search(r"^```\n\$ wootz diff (\S+) (\S+)\n(.*?)^```$", README.read_text(), re.M | re.S)
+    assert found
+    ran = ["emitted", "compiled", "executed:NVIDIA H200"]
+    copies = (cell("copy", size=13840), cell("copy", "sm_90a", size=4000, evidence=ran))
+    new = (copies[0], cell("copy", "sm_90a", size=4100, code="new"), cell("scan", size=18008))
+    compilers = {"c++": "g++ 12.2.0", "nvcc": "13.0.88"}
+    old = wheel(tmp_path / found[1], **{MEMBER: text(*copies, compilers=compilers)})
+    folder(tmp_path / found[2], text(*new, compilers={**compilers, "nvcc": "13.1.12"}))
+    assert cli.main(["diff", str(old), str(tmp_path / found[2])]) == 1
+    assert capsys.readouterr().out == found[3]
 
 
 def damaged(at: Path) -> Path:
