@@ -1,8 +1,8 @@
 """The command line: `wootz`, or `python -m gen` in a checkout.
 
 Exit status: 0 done; 1 work that failed (a job without its artifact, a compiler that is missing); 2 bad input
-(a manifest, a name, an option); 130 interrupted. An error is one line on standard error, a manifest's one for
-each.
+(a manifest, a name, an option, what is no artifact); 130 interrupted. `diff` gives 1 where the two differ. An
+error is one line on standard error, a manifest's one for each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import __version__, commands
 from .commands._shared import BAD_INPUT, DONE, FAILED, INTERRUPTED, UsageError
 from .problems import ManifestError
 
-EXTRA = ("yaml", "jsonschema", "rich", "ninja", "packaging")
+EXTRA = ("yaml", "jsonschema", "rich", "ninja", "packaging", "cyclonedx", "packageurl")
 """Packages of the extra `gen`: a wheel that only runs kernels does without them."""
 
 
@@ -68,12 +68,14 @@ def _causes() -> Iterator[tuple[type[Exception], int]]:
     from .plan import PlanError
     from .project.own import ProjectError
     from .provenance import BuildError
+    from .wheel.shipped import ShippedError
 
     yield from (
         (ManifestError, BAD_INPUT),
         (PlanError, BAD_INPUT),
         (ProjectError, BAD_INPUT),
         (UsageError, BAD_INPUT),
+        (ShippedError, BAD_INPUT),
         (BuildError, FAILED),
     )
 

@@ -15,6 +15,8 @@ NAMES = (
     "generate",
     "build",
     "pack",
+    "diff",
+    "sbom",
 )
 
 RUN_TIME = {

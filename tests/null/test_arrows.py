@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-THIRD_PARTY_OF_GEN = {"yaml", "jsonschema", "referencing", "rich", "ninja", "packaging"}
+THIRD_PARTY_OF_GEN = {
+    "yaml",
+    "jsonschema",
+    "referencing",
+    "rich",
+    "ninja",
+    "packaging",
+    "cyclonedx",
+    "packageurl",
+}
 RUN_TIME = {"numpy", "wootz"}
 OPTIONAL = {"torch": {"torch"}, "bench": {"triton"}}
 """Subpackages that `import wootz` never imports, and what they need."""
