@@ -7,6 +7,7 @@ exactly the plan's files when a build has succeeded, and holds no index when it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from .emission import emit_all, render_all
 from .lock import lock
 from .options import Options, Output, Row, Summary
 from .provenance import BuildError
+from .scale import costs, overweight, shards
+from .scale.budgets import Budgets
 from .state import ArtifactRecord, UnitRecord
 
 
 def generate(options: Options, output: Output) -> Summary:
     """Emit the sources of a plan and compile nothing."""
-    units, summary = _plan(options, output)
+    planned = _plan(options, output)
+    units, summary = planned.units, planned.summary
     with lock(options.out):
         digester = state.Digester(state.generator_digest())
         _, changed = emit_all(options, units, digester, output.progress)
@@ -37,28 +41,42 @@ def _forget(out: Path) -> None:
         provenance.remove(out / path)
 
 
-def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary]:
-    """The units that have jobs, and a summary that counts every cell."""
+@dataclass(frozen=True)
+class Planned:
+    """What there is to do. units: those of this build that have jobs; parts: those of every shard, or the one
+    part that is the whole; summary: counts every cell of this build."""
+
+    units: list[plan.Unit]
+    summary: Summary
+    parts: list[list[plan.Unit]]
+    budgets: Budgets
+
+
+def _plan(options: Options, output: Output) -> Planned:
     loaded = plan.load(options.manifest)
     selection = plan.select(loaded, options.request)
     for note in selection.notes:
         output.say(note)
     rows: dict[tuple[str, str], Row] = {}
-    units = []
-    for unit in plan.units(loaded, selection):
+    every = list(plan.units(loaded, selection))
+    parts = [[unit for unit in every if unit.jobs]]
+    if options.shard:
+        known = costs.of_manifest(options.manifest, options.costs)
+        parts = shards.split(parts[0], known, options.shard.of)
+    units = parts[options.shard.number - 1 if options.shard else 0]
+    mine = {unit.key for unit in units}
+    for unit in every:
         key = (unit.kernel.name, unit.target.name)
         row = rows.setdefault(key, Row(*key))
-        row.jobs += len(unit.jobs)
+        row.jobs += len(unit.jobs) if unit.key in mine else 0
         row.skipped += sum(cell.state == plan.SKIP for cell in unit.cells)
         row.refused += sum(cell.state == plan.REFUSED for cell in unit.cells)
-        if unit.jobs:
-            units.append(unit)
     if not rows:
         raise plan.PlanError(
             f"nothing to build: no kernel of {', '.join(selection.kernels) or 'none'} is for a target of "
             f"{', '.join(selection.targets) or 'none'} in a format that was asked for"
         )
-    return units, Summary(list(rows.values()))
+    return Planned(units, Summary(list(rows.values())), parts, loaded.budgets)
 
 
 def cell_records(
@@ -128,7 +146,8 @@ def build(options: Options, output: Output) -> Summary:
     files = state.files_digest(generator, options.manifest, options.evidence)
     if saved := state.fresh(options.out, options.inputs(files)):
         return Summary.unchanged(saved)
-    units, summary = _plan(options, output)
+    planned = _plan(options, output)
+    units, summary = planned.units, planned.summary
     tools = toolchain.find([unit.target for unit in units], options.names, output.say)
     with lock(options.out) as keep:  # bad input and missing compilers never get as far as to make a folder
         _forget(options.out)
@@ -140,7 +159,11 @@ def build(options: Options, output: Output) -> Summary:
         summary.left_out = {p: a.left_out for p, a in sorted(compiled.artifacts.items()) if a.left_out}
         _count(summary, pairs, compiled, tools, runner.seconds(options.out))
         if not summary.failures:
-            _finish(options, pairs, tools, compiled, options.inputs(files), summary)
+            made = _index(options, planned, pairs, tools, compiled, generator)
+            summary.failures = made.over
+            if not made.over:
+                provenance.write_lines(options.out / name.INDEX, made.lines)
+                _stamp(options, pairs, tools, compiled, options.inputs(files), summary)
     return summary
 
 
@@ -158,7 +181,34 @@ def _complete(
     return toolchain.complete(tools, needs, target, options.names, output.say)
 
 
-def _finish(
+@dataclass(frozen=True)
+class Made:
+    """The lines of an index, and what is over its budget."""
+
+    lines: list[str]
+    over: dict[str, str]
+
+
+def _index(
+    options: Options,
+    planned: Planned,
+    pairs: Sequence[Pair],
+    tools: toolchain.Toolchain,
+    compiled: Compiled,
+    generator: str,
+) -> Made:
+    """The index of what was compiled. Budgets of a shard are looked at where it is merged."""
+    evidence = index.read_evidence(options.evidence)
+    sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence))
+    if options.shard:
+        part = shards.record(options.shard, planned.parts, generator, evidence)
+        part["budgets"] = planned.budgets.to_json()
+        return Made(list(index.lines(tools.versions(), sections, part)), {})
+    lines = list(index.lines(tools.versions(), sections))
+    return Made(lines, overweight.check(planned.budgets, options.out, sections["cells"], lines))
+
+
+def _stamp(
     options: Options,
     pairs: Sequence[Pair],
     tools: toolchain.Toolchain,
@@ -166,10 +216,7 @@ def _finish(
     inputs: str,
     summary: Summary,
 ) -> None:
-    """Write the index and, last of all, the stamp."""
-    evidence = index.read_evidence(options.evidence)
-    sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence))
-    provenance.write_lines(options.out / name.INDEX, index.lines(tools.versions(), sections))
+    """Last of all: from now on the folder is up to date."""
     files = {name.INDEX, name.BUILD_FILE, *(record.source for _, record in pairs)}
     files |= {record.stub_source for _, record in pairs if record.stub}
     files |= {path for unit, record in pairs for path in outputs(unit, record, tools)}
@@ -204,7 +251,8 @@ def check_prebuilt(options: Options, output: Output) -> Summary:
 
     Each difference is in the summary's failures: a prebuilt folder is never taken for what it is not.
     """
-    units, summary = _plan(options, output)
+    planned = _plan(options, output)
+    units, summary = planned.units, planned.summary
     indexed = index.cell_keys(index.read(options.out / name.INDEX)["cells"])
     wanted = set()
     for i, (unit, made) in enumerate(zip(units, render_all(units, options.jobs))):

@@ -92,8 +92,13 @@ def target_record(target: Target) -> dict[str, Any]:
     }
 
 
-def lines(compilers: Mapping[str, str], sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    """The index, line by line. Each record has a "key", which is unique in its section and comes first."""
+def lines(
+    compilers: Mapping[str, str],
+    sections: Mapping[str, Sequence[Mapping[str, Any]]],
+    shard: Mapping[str, Any] | None = None,
+) -> Iterator[str]:
+    """The index, line by line. Each record has a "key", which is unique in its section and comes first.
+    shard: of which part of a build it is, where it is of one."""
     count = {section: len(sections[section]) for section in ("formats", "kernels", "targets", "cells")}
     meta = {
         "wootz_index": VERSION,
@@ -101,6 +106,7 @@ def lines(compilers: Mapping[str, str], sections: Mapping[str, Sequence[Mapping[
         "compilers": dict(compilers),
         "nvrtc": nvrtc.KINDS,
         "count": count,
+        **({"shard": dict(shard)} if shard else {}),
     }
     written, spans = 0, dict[str, list[int]]()
 
@@ -156,14 +162,18 @@ def _structure(text: Sequence[str], index: Mapping[str, Any]) -> Iterator[str]:
         yield f"{heads} lines begin a record, the counts add up to {sum(index['count'].values())}"
 
 
-def _cell_problems(folder: Path, cell: Mapping[str, Any]) -> Iterator[str]:
-    key = cell["key"]
+def claims(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(path, sha256) of every file of a cell: artifacts, host stub, sources."""
     stub = cell.get("stub", {})
     files = [*cell["files"], *([stub] if "file" in stub else [])]
     sources = [cell, *([stub] if stub else [])]
-    claims = [(file["file"], file["sha256"]) for file in files]
-    claims += [(source["source"], source["source_sha256"]) for source in sources]
-    for file, expected in claims:
+    found = [(file["file"], file["sha256"]) for file in files]
+    return found + [(source["source"], source["source_sha256"]) for source in sources]
+
+
+def _cell_problems(folder: Path, cell: Mapping[str, Any]) -> Iterator[str]:
+    key = cell["key"]
+    for file, expected in claims(cell):
         pure = PurePosixPath(file)
         if pure.is_absolute() or ".." in pure.parts:
             yield f"{key}: {file} is outside the folder"

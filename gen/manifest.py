@@ -18,6 +18,8 @@ from .document import Node, read
 from .grammar import errors_in, format_of
 from .problems import ManifestError, Path, Problem, near, path_text, show
 from .reach import Reach, Refusal
+from .scale import budgets
+from .scale.budgets import Budgets
 from .schema import Checker
 from .target import BACKENDS, Target
 from .words import collisions, name_problem
@@ -106,6 +108,7 @@ class Manifest:
     profiles: dict[str, Profile]
     skips: tuple[Skip, ...]
     knobs: dict[str, Knob] = field(default_factory=dict)
+    budgets: Budgets = field(default_factory=Budgets)
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,8 @@ class _Reader:
         entries = enumerate(skips) if isinstance(skips, list) else ()
         good = tuple(self.skip(i, s) for i, s in entries if ("skips", i) not in self.bad)
         knobs = {n: self.knob(n, b) for n, b in self.good("knobs")}
-        return Manifest(self.file, self.plain["version"], targets, formats, kernels, profiles, good, knobs)
+        first = self.file, self.plain["version"], targets, formats, kernels, profiles
+        return Manifest(*first, good, knobs, self.budgets())
 
     def schema(self) -> bool:
         """Check the document's shape; whether there is anything to go on with."""
@@ -196,7 +200,7 @@ class _Reader:
         given = {
             k: v
             for k, v in plain.items()
-            if v is not None or k not in ("formats", "profiles", "knobs", "skips")
+            if v is not None or k not in ("formats", "profiles", "knobs", "skips", "budgets")
         }
         for path, message in Checker().check("manifest", given):
             self.problem(path, message)
@@ -322,6 +326,21 @@ class _Reader:
         return Knob(
             name, body["default"], {body["default"]: "", **body["values"]}, body.get("same_bits", False)
         )
+
+    def budgets(self) -> Budgets:
+        """What artifacts may weigh; nothing of it where the schema refused some."""
+        if any(path[0] == "budgets" for path in self.bad if path):
+            return Budgets()
+        found, problems = budgets.read(self.section("budgets"))
+        known = self.section("targets")
+        for name in found.targets:
+            if name not in known:
+                self.problem(
+                    ("budgets", "targets", name), f"no target is named {show(name)}{near(name, known)}"
+                )
+        for path, message in problems:
+            self.problem(("budgets", *path), message)
+        return found
 
     def declared(self, kernel: KernelSpec, known: Declared) -> None:
         """What a manifest asks of a kernel, against what the kernel's file declares."""

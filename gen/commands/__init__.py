@@ -13,6 +13,10 @@ NAMES = (
     "explain",
     "generate",
     "build",
+    "merge",
+    "size",
+    "costs",
+    "simulate",
 )
 
 RUN_TIME = {
