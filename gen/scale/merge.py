@@ -62,8 +62,7 @@ def _part(folder: Path) -> Part:
     shard = found.get("shard")
     if shard is None:
         raise MergeError(f"{folder}: is a whole build, not a shard of one; build it with --shard i/n")
-    keys = {"number", *_SAME}
-    if not isinstance(shard, dict) or not keys <= shard.keys() or not isinstance(shard["number"], int):
+    if not _says_which(shard):
         raise MergeError(f"{folder}: its index does not say which shard it is; build it again")
     if found.get("generator") != __version__:
         raise MergeError(f"{folder}: was built by wootz {found.get('generator')}, this is {__version__}")
@@ -75,6 +74,13 @@ def _part(folder: Path) -> Part:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise MergeError(f"{folder}: is damaged: {problems[0]}{more}; build this shard again")
     return Part(folder, found, shard)
+
+
+def _says_which(shard: Any) -> bool:
+    if not isinstance(shard, dict) or not {"number", *_SAME} <= shard.keys():
+        return False
+    number, of = shard["number"], shard["of"]
+    return type(number) is type(of) is int and 1 <= number <= of and isinstance(shard["budgets"], dict)
 
 
 def _agree(parts: Sequence[Part]) -> None:
