@@ -63,6 +63,17 @@ TABLES: dict[str, tuple[Sequence[Column], Callable[[Row], bool]]] = {
         ),
         lambda r: r["dtype"] == "bf16",
     ),
+    "build": (
+        (
+            ("machines", lambda r: str(r["machines"])),
+            (
+                "hours : minutes",
+                lambda r: f"{round(r['seconds'] / 60) // 60}:{round(r['seconds'] / 60) % 60:02}",
+            ),
+            ("cores busy", lambda r: f"{r['busy']:.0%}"),
+        ),
+        lambda r: True,
+    ),
 }
 """By the report's name: columns, and which rows are shown."""
 

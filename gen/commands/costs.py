@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
 
     found = costs.collect(args.folders)
     costs.write(args.out, found)
-    rows = [row for targets in found.table.values() for kinds in targets.values() for row in kinds.values()]
+    rows = list(costs.compiles(found))
     measured = sum(row.count for row in rows if row.megabytes is not None)
     print(f"{args.out}: {sum(row.count for row in rows)} compiles, {measured} of them with memory")
     return DONE

@@ -9,8 +9,8 @@ A cost file is small, and a repository may keep it beside its manifest, as costs
 
 A row is a count of compiles, their mean seconds of wall and of processors, and the most memory that one took,
 in MB; the last two are null where only ninja's log was there to read. A compile of the CPU goes by its
-instruction set, others by their rule in the build graph. What a build measured stays in its work folder, by
-artifact, until `wootz costs` reads it.
+instruction set, others by their rule in the build graph; "emit" is the emission of a unit. What a build
+measured stays in its work folder, by artifact, until `wootz costs` reads it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,19 @@ from .pools import Task
 FILE = "costs.json"
 MEASURED = f"{name.WORK}/costs.json"
 VERSION = 1
+EMIT = "emit"
 
-SECONDS = {"cuda": 2.0, "lean": 8.0, "cutlass": 40.0, "stub": 3.0, "cpu": 1.5, "air": 0.2, "metal": 0.1}
-"""Of one compile of a rule, where nothing was recorded."""
-
-_RULE = {"cuda": "cuda", "cpu": "cpu", "metal": "air"}  # of a backend, where nothing was recorded
+SECONDS = {
+    "cuda": 2.0,
+    "lean": 8.0,
+    "cutlass": 40.0,
+    "stub": 3.0,
+    "cpu": 1.5,
+    "air": 0.2,
+    "metal": 0.1,
+    EMIT: 0.3,
+}
+"""Of one compile of a rule, or one emission, where nothing was recorded."""
 
 
 @dataclass(frozen=True)
@@ -80,27 +88,30 @@ class Costs:
         seconds = row.seconds if row else SECONDS[rule]
         return Task(rule, max(1, round(1000 * seconds)), row.megabytes if row else None)
 
+    def emission(self, unit: Unit) -> int:
+        """Milliseconds to make a unit's text."""
+        return self.task(unit.kernel.name, unit.target.name, EMIT, EMIT).milliseconds
+
     def edge(self, unit: Unit, edge: ninja.Edge) -> Task:
         """A compile of the build graph."""
         return self.task(unit.kernel.name, unit.target.name, edge.rule, kind_of(edge))
 
     def tasks(self, unit: Unit) -> list[Task]:
-        """The compiles of a unit that has not been emitted: as its kind was recorded most often. They do not
-        depend on the host."""
+        """The compiles of a unit that has not been emitted, the same on every host: a CUDA unit as its
+        kernel's units were recorded most often, a Metal unit where some were, which takes a Mac."""
         kernel, target = unit.kernel.name, unit.target
         if target.backend == "cpu":
             return [self.task(kernel, target.name, "cpu", isa) for isa, _ in unit.artifacts]
-        rules = _RULE[target.backend], *(("metal",) if target.backend == "metal" else ())
+        rows = {rule: row for rule in _RULES[target.backend] if (row := self.row(kernel, target.name, rule))}
+        rules = list(rows)
         if target.backend == "cuda":
-            rows = {rule: row for rule in _CUDA if (row := self.row(kernel, target.name, rule))}
-            if rows:
-                usual = max(rows, key=lambda rule: rows[rule].count)
-                stubs = usual == "cutlass" and self.row(kernel, target.name, "stub") is not None
-                rules = usual, *(("stub",) if stubs else ())
+            one = max(rows.keys() - {"stub"}, key=lambda rule: (rows[rule].count, rule), default="cuda")
+            rules = [one, *(["stub"] if one == "cutlass" and "stub" in rows else [])]
         return [self.task(kernel, target.name, rule, rule) for rule in rules]
 
 
-_CUDA = ("cuda", "lean", "cutlass")
+_RULES = {"cuda": ("cuda", "lean", "cutlass", "stub"), "metal": ("air", "metal")}
+"""Of a backend. Of the CPU's there is one."""
 
 
 def kind_of(edge: ninja.Edge) -> str:
@@ -130,6 +141,13 @@ def _mean(rows: Iterable[Row]) -> Row | None:
 def beside(manifest: Path) -> Path:
     """Where a repository keeps its costs."""
     return manifest.with_name(FILE)
+
+
+def compiles(costs: Costs) -> Iterator[Row]:
+    """Its rows, but those of emission."""
+    for targets in costs.table.values():
+        for kinds in targets.values():
+            yield from (row for kind, row in kinds.items() if kind != EMIT)
 
 
 def of_manifest(manifest: Path, named: Path | None) -> Costs:
@@ -241,6 +259,8 @@ def _built(out: Path) -> Iterator[tuple[tuple[str, str, str], Row]]:
     measured, logged = _remembered(out), runner.seconds(out)
     for record in state.load_units(out).values():
         kernel, _, target = record.unit.split("/")
+        if record.seconds:
+            yield (kernel, target, EMIT), Row(1, record.seconds, record.seconds)
         for path, kind in _kinds(record, target):
             if path in measured:
                 wall, processor, kilobytes = measured[path]

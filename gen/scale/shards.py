@@ -41,8 +41,8 @@ class Shard:
 
 
 def milliseconds(unit: Unit, costs: Costs) -> int:
-    """What all compiles of a unit are expected to take, one after the other."""
-    return sum(task.milliseconds for task in costs.tasks(unit))
+    """What a unit's emission and all its compiles are expected to take, one after the other."""
+    return costs.emission(unit) + sum(task.milliseconds for task in costs.tasks(unit))
 
 
 def split(units: Sequence[Unit], costs: Costs, of: int) -> list[list[Unit]]:

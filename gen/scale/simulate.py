@@ -1,7 +1,7 @@
 """How long a build takes that nobody has run: its compiles, as they are expected to cost, on some machines.
 
-Each machine gets its shard and works as ninja does: the longest compile first, at most `jobs` at once, each
-pool within its share of the memory. What is left out: emission, audits, and the merge.
+Each machine gets its shard, emits its texts, and then works as ninja does: the longest compile first, at most
+`jobs` at once, each pool within its share of the memory. What is left out: audits, and the merge.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from heapq import heappop, heappush
 
 from ..plan import Unit
 from . import pools, shards
-from .costs import Costs
+from .costs import EMIT, Costs
 from .pools import Task, pool_of
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a build on `machines`. seconds: of the slowest shard; work: of all compiles, one after the other;
+    """Of a build on `machines`. seconds: of the slowest shard; work: of everything, one after the other;
     busy: the share of the time of all jobs in which one runs."""
 
     machines: int
@@ -52,8 +52,15 @@ def makespan(tasks: Iterable[Task], jobs: int, depths: Mapping[str, int]) -> int
 def estimate(units: Sequence[Unit], costs: Costs, machines: int, jobs: int, memory: int) -> Estimate:
     """jobs, and memory in bytes, of each machine."""
     parts = shards.split(units, costs, machines)
-    tasks = [[task for unit in part for task in costs.tasks(unit)] for part in parts]
-    spans = [makespan(mine, jobs, pools.depths(pools.peaks(mine), jobs, memory)) for mine in tasks]
-    work, longest = sum(task.milliseconds for mine in tasks for task in mine), max(spans)
+    longest = max(_machine(part, costs, jobs, memory) for part in parts)
+    work = sum(shards.milliseconds(unit, costs) for unit in units)
     busy = work / (longest * jobs * machines) if longest else 0.0
     return Estimate(machines, longest / 1000, work / 1000, busy)
+
+
+def _machine(units: Sequence[Unit], costs: Costs, jobs: int, memory: int) -> int:
+    """Milliseconds: every text first, then the compiles."""
+    emits = [Task(EMIT, costs.emission(unit)) for unit in units]
+    tasks = [task for unit in units for task in costs.tasks(unit)]
+    compiling = makespan(tasks, jobs, pools.depths(pools.peaks(tasks), jobs, memory))
+    return makespan(emits, jobs, {EMIT: jobs}) + compiling

@@ -263,10 +263,11 @@ def test_costs_are_recorded_by_kernel_target_and_kind(yard: Yard, tmp_path: Path
     counts = {k: {t: {kind: row.count for kind, row in kinds.items()} for t, kinds in targets.items()}
               for k, targets in found.table.items()}  # fmt: skip
     assert counts == {
-        "copy": {"cpu": {"baseline": 1}, "sm_80": {"cuda": 1}},
-        "dequant": {"cpu": {"baseline": 2}, "sm_80": {"cuda": 2}},
+        "copy": {"cpu": {"baseline": 1, "emit": 1}, "sm_80": {"cuda": 1, "emit": 1}},
+        "dequant": {"cpu": {"baseline": 2, "emit": 2}, "sm_80": {"cuda": 2, "emit": 2}},
     }
-    rows = [row for targets in found.table.values() for kinds in targets.values() for row in kinds.values()]
+    rows = list(costs.compiles(found))
+    assert len(rows) == 4
     assert all(row.wall > 0 and row.processor and row.megabytes and row.megabytes > 1 for row in rows)
     costs.write(tmp_path / "costs.json", found)
     read = costs.read(tmp_path / "costs.json")
@@ -329,14 +330,15 @@ def test_the_longest_compile_is_the_first_of_the_graph(yard: Yard, tmp_path: Pat
 
 
 def test_a_build_of_many_machines_is_estimated(yard: Yard) -> None:
-    row = Row(1, 50.0, 10.0, 900.0)
-    table = {kernel: {"cpu": {"baseline": row}, "sm_80": {"cuda": row}} for kernel in ("copy", "dequant")}
-    found = [simulate.estimate(yard.units(), Costs(table), n, 2, 64 << 30) for n in (1, 2, 4)]
-    assert [each.seconds for each in found] == [30.0, 20.0, 10.0]
-    assert {each.work for each in found} == {60.0}
+    emit, row = Row(1, 1.0, 1.0), Row(1, 50.0, 10.0, 900.0)
+    targets = {"cpu": {"baseline": row, "emit": emit}, "sm_80": {"cuda": row, "emit": emit}}
+    costs_ = Costs({"copy": targets, "dequant": targets})
+    found = [simulate.estimate(yard.units(), costs_, n, 2, 64 << 30) for n in (1, 2, 4)]
+    assert [each.seconds for each in found] == [33.0, 22.0, 11.0]  # six units, two at a time
+    assert {each.work for each in found} == {66.0}
     assert [round(each.busy, 3) for each in found] == [1.0, 0.75, 0.75]
-    (tight,) = [simulate.estimate(yard.units(), Costs(table), 1, 2, 1 << 30)]
-    assert tight.seconds == 30.0  # one of each pool at a time
+    assert simulate.estimate(yard.units(), costs_, 1, 2, 1 << 30).seconds == 33.0  # one of each pool
+    assert simulate.estimate(yard.units(), costs_, 1, 9, 1 << 30).seconds == 31.0
 
 
 # Weights and budgets
