@@ -10,7 +10,7 @@ from pathlib import Path
 from . import audit, gate, index, name, ninja, plan, provenance, runner, state, toolchain
 from .options import Options, Output, Progress
 from .provenance import BuildError
-from .scale import costs, measured, pools
+from .scale import costs, launcher, measured, pools
 from .state import ArtifactRecord, UnitRecord
 
 Pair = tuple[plan.Unit, UnitRecord]
@@ -125,7 +125,7 @@ def compile_all(
     before = dict(known)
     binary = toolchain.find_ninja()
     _write_graph(options, pairs, tools)
-    outcome = runner.Outcome()
+    outcome, cached = runner.Outcome(), launcher.counts(options.launcher)
     try:
         if wanted:
             held = () if options.launcher else (keep,)  # a cache's server would hold the lock for ever
@@ -137,6 +137,8 @@ def compile_all(
         state.save_artifacts(out, known)
     for note in outcome.notes:
         output.say(note)
+    if cached and (now := launcher.counts(options.launcher)):
+        output.say(now.since(cached))
     failures = {**_missing(wanted, known, outcome), **_failures(outcome, wanted), **problems}
     if outcome.status and not failures:
         raise BuildError(f"{out}: ninja stopped with status {outcome.status}; build again")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,6 +43,11 @@ def run(args: argparse.Namespace) -> int:
     selection = plan.select(manifest, request(args))
     units = [unit for unit in plan.units(manifest, selection) if unit.jobs]
     known = costs.of_manifest(args.manifest, args.costs)
+    if guessed := sum(unit.kernel.name not in known.table for unit in units):
+        print(
+            f"wootz: nothing is recorded for {guessed} of {len(units)} units: constants stand in",
+            file=sys.stderr,
+        )
     found = [simulate.estimate(units, known, n, args.jobs, memory) for n in args.machines]
     cells = sum(len(unit.jobs) for unit in units)
     if args.json:

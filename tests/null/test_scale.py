@@ -29,6 +29,12 @@ import toy
 QUIET = Output(lambda text: None, lambda *step: None)
 BUDGETS = "budgets: {{wheel: {}}}\n"
 CACHE = """#!/bin/sh
+if [ "$1" = --show-stats ]; then
+    echo "{\"stats\":{\"cache_hits\":{\"counts\":{\"CUBIN\":$(wc -l < "$0.log"),\"PTX\":1}},"
+    echo "\"cache_misses\":{\"counts\":{}}}}"
+    exit
+fi
+echo >> "$0.log"
 "$@" || exit
 while [ $# -gt 1 ]; do [ "$1" = -o ] && chmod 640 "$2"; shift; done
 """
@@ -246,10 +252,14 @@ def test_shards_of_changed_sources_do_not_merge(yard: Yard, tmp_path: Path) -> N
 
 
 def test_what_a_launcher_leaves_has_the_mode_of_a_shipped_file(yard: Yard, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
+    cache = tmp_path / "sccache"
     cache.write_text(CACHE)
     cache.chmod(0o755)
-    assert yard.build("cached", launcher=(str(cache),)).failures == {}
+    (tmp_path / "sccache.log").touch()
+    said: list[str] = []
+    made = replace(yard.options, out=yard.root / "cached", launcher=(str(cache),))
+    assert build.build(made, Output(said.append, QUIET.progress)).failures == {}
+    assert said == ["6 hits and 0 misses of the compile cache"]
     assert shipped(yard.root / "cached") == shipped(yard.root / "whole")
     assert {mode for mode, _ in shipped(yard.root / "cached").values()} == {0o644}
     assert not (yard.root / "cached" / costs.MEASURED).exists()  # a cache's time is not a compiler's
