@@ -30,8 +30,7 @@ QUIET = Output(lambda text: None, lambda *step: None)
 BUDGETS = "budgets: {{wheel: {}}}\n"
 CACHE = """#!/bin/sh
 if [ "$1" = --show-stats ]; then
-    echo "{\"stats\":{\"cache_hits\":{\"counts\":{\"CUBIN\":$(wc -l < "$0.log"),\"PTX\":1}},"
-    echo "\"cache_misses\":{\"counts\":{}}}}"
+    printf '{"stats":{"cache_misses":{"counts":{}},"cache_hits":{"counts":{"PTX":%d}}}}' $(wc -l < "$0.log")
     exit
 fi
 echo >> "$0.log"
