@@ -53,6 +53,7 @@ class Planned:
 
 
 def _plan(options: Options, output: Output) -> Planned:
+    """A shard's rows count its own jobs, and what nobody builds."""
     loaded = plan.load(options.manifest)
     selection = plan.select(loaded, options.request)
     for note in selection.notes:

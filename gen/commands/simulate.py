@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     selection = plan.select(manifest, request(args))
     units = [unit for unit in plan.units(manifest, selection) if unit.jobs]
     known = costs.of_manifest(args.manifest, args.costs)
-    if guessed := sum(unit.kernel.name not in known.table for unit in units):
+    guessed = sum(unit.kernel.name not in known.table for unit in units)
+    if guessed:
         print(
             f"wootz: nothing is recorded for {guessed} of {len(units)} units: constants stand in",
             file=sys.stderr,
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     cells = sum(len(unit.jobs) for unit in units)
     if args.json:
         machine = {"jobs": args.jobs, "memory": memory}
-        head = {"profile": args.profile, "cells": cells, "units": len(units), **machine}
+        head = {"profile": args.profile, "cells": cells, "units": len(units), "guessed": guessed, **machine}
         print(json.dumps({**head, "rows": [asdict(row) for row in found]}, indent=1))
         return DONE
     print(
