@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -43,24 +42,23 @@ def run(args: argparse.Namespace) -> int:
     selection = plan.select(manifest, request(args))
     units = [unit for unit in plan.units(manifest, selection) if unit.jobs]
     known = costs.of_manifest(args.manifest, args.costs)
-    guessed = sum(unit.kernel.name not in known.table for unit in units)
-    if guessed:
-        print(
-            f"wootz: nothing is recorded for {guessed} of {len(units)} units: constants stand in",
-            file=sys.stderr,
-        )
     found = [simulate.estimate(units, known, n, args.jobs, memory) for n in args.machines]
     cells = sum(len(unit.jobs) for unit in units)
     if args.json:
         machine = {"jobs": args.jobs, "memory": memory}
-        head = {"profile": args.profile, "cells": cells, "units": len(units), "guessed": guessed, **machine}
+        head = {"profile": args.profile, "cells": cells, "units": len(units), **machine}
         print(json.dumps({**head, "rows": [asdict(row) for row in found]}, indent=1))
         return DONE
     print(
         f"{cells} cells in {len(units)} units, {args.jobs} jobs and {sizes.show(memory)} of memory a machine"
     )
+    if found[0].recorded < 1:
+        share = 1 - found[0].recorded
+        print(
+            f"{share:.0%} of the units are of kernels that nobody has recorded: constants stand in for them"
+        )
     rows = [(str(e.machines), _time(e.seconds), f"{e.busy:.0%}") for e in found]
-    print(grid(("machines", "time", "cores busy"), rows), end="")
+    print(grid(("machines", "time", "jobs busy"), rows), end="")
     return DONE
 
 

@@ -19,12 +19,14 @@ from .pools import Task, pool_of
 @dataclass(frozen=True)
 class Estimate:
     """Of a build on `machines`. seconds: of the slowest shard; work: of everything, one after the other;
-    busy: the share of the time of all jobs in which one runs."""
+    busy: the share of the time of all jobs in which one runs; recorded: the share of units of whose kernel
+    something was recorded."""
 
     machines: int
     seconds: float
     work: float
     busy: float
+    recorded: float
 
 
 def makespan(tasks: Iterable[Task], jobs: int, depths: Mapping[str, int]) -> int:
@@ -55,7 +57,8 @@ def estimate(units: Sequence[Unit], costs: Costs, machines: int, jobs: int, memo
     longest = max(_machine(part, costs, jobs, memory) for part in parts)
     work = sum(shards.milliseconds(unit, costs) for unit in units)
     busy = work / (longest * jobs * machines) if longest else 0.0
-    return Estimate(machines, longest / 1000, work / 1000, busy)
+    recorded = sum(unit.kernel.name in costs.table for unit in units) / max(len(units), 1)
+    return Estimate(machines, longest / 1000, work / 1000, round(busy, 4), round(recorded, 4))
 
 
 def _machine(units: Sequence[Unit], costs: Costs, jobs: int, memory: int) -> int:

@@ -345,7 +345,9 @@ def test_a_build_of_many_machines_is_estimated(yard: Yard) -> None:
     found = [simulate.estimate(yard.units(), costs_, n, 2, 64 << 30) for n in (1, 2, 4)]
     assert [each.seconds for each in found] == [33.0, 22.0, 11.0]  # six units, two at a time
     assert {each.work for each in found} == {66.0}
-    assert [round(each.busy, 3) for each in found] == [1.0, 0.75, 0.75]
+    assert [each.busy for each in found] == [1.0, 0.75, 0.75]
+    assert {each.recorded for each in found} == {1.0}
+    assert simulate.estimate(yard.units(), Costs({"copy": targets}), 1, 2, 64 << 30).recorded == 0.3333
     assert simulate.estimate(yard.units(), costs_, 1, 2, 1 << 30).seconds == 33.0  # one of each pool
     assert simulate.estimate(yard.units(), costs_, 1, 9, 1 << 30).seconds == 31.0
 
