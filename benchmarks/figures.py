@@ -66,10 +66,7 @@ TABLES: dict[str, tuple[Sequence[Column], Callable[[Row], bool]]] = {
     "build": (
         (
             ("machines", lambda r: str(r["machines"])),
-            (
-                "hours : minutes",
-                lambda r: f"{round(r['seconds'] / 60) // 60}:{round(r['seconds'] / 60) % 60:02}",
-            ),
+            ("minutes", lambda r: f"{r['seconds'] / 60:.1f}"),
             ("jobs busy", lambda r: f"{r['busy']:.0%}"),
             ("units recorded", lambda r: f"{r['recorded']:.0%}"),
         ),
