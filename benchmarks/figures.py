@@ -63,6 +63,15 @@ TABLES: dict[str, tuple[Sequence[Column], Callable[[Row], bool]]] = {
         ),
         lambda r: r["dtype"] == "bf16",
     ),
+    "build": (
+        (
+            ("machines", lambda r: str(r["machines"])),
+            ("minutes", lambda r: f"{r['seconds'] / 60:.1f}"),
+            ("jobs busy", lambda r: f"{r['busy']:.0%}"),
+            ("units recorded", lambda r: f"{r['recorded']:.0%}"),
+        ),
+        lambda r: True,
+    ),
 }
 """By the report's name: columns, and which rows are shown."""
 

@@ -7,6 +7,7 @@ exactly the plan's files when a build has succeeded, and holds no index when it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from .lock import lock
 from .options import Options, Output, Row, Summary
 from .project import shipped_checks
 from .provenance import BuildError
+from .scale import costs, overweight, shards
+from .scale.budgets import Budgets
 from .state import ArtifactRecord, UnitRecord
 
 
 def generate(options: Options, output: Output) -> Summary:
     """Emit the sources of a plan and compile nothing."""
-    units, summary, _ = _plan(options, output)
+    planned = _plan(options, output)
+    units, summary = planned.units, planned.summary
     with lock(options.out):
         digester = state.Digester(state.generator_digest())
         shipped_checks.write(options.out, [unit.kernel for unit in units])
@@ -39,29 +43,46 @@ def _forget(out: Path) -> None:
         provenance.remove(out / path)
 
 
-def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary, tuple[str, ...]]:
-    """The units that have jobs, a summary that counts every cell, and the files that the manifest is made
-    of."""
+@dataclass(frozen=True)
+class Planned:
+    """What there is to do. units: those of this build that have jobs; parts: those of every shard, or the one
+    part that is the whole; summary: counts every cell of this build; read: the files that the manifest is
+    made of."""
+
+    units: list[plan.Unit]
+    summary: Summary
+    parts: list[list[plan.Unit]]
+    budgets: Budgets
+    read: tuple[str, ...]
+
+
+def _plan(options: Options, output: Output) -> Planned:
+    """A shard's rows count its own jobs, and what nobody builds."""
     loaded = plan.load(options.manifest)
     selection = plan.select(loaded, options.request)
     for note in selection.notes:
         output.say(note)
     rows: dict[tuple[str, str], Row] = {}
-    units = []
-    for unit in plan.units(loaded, selection):
+    every = list(plan.units(loaded, selection))
+    parts = [[unit for unit in every if unit.jobs]]
+    if options.shard:
+        known = costs.of_manifest(options.manifest, options.costs)
+        parts = shards.split(parts[0], known, options.shard.of)
+    units = parts[options.shard.number - 1 if options.shard else 0]
+    mine = {unit.key for unit in units}
+    for unit in every:
         key = (unit.kernel.name, unit.target.name)
         row = rows.setdefault(key, Row(*key))
-        row.jobs += len(unit.jobs)
+        row.jobs += len(unit.jobs) if unit.key in mine else 0
         row.skipped += sum(cell.state == plan.SKIP for cell in unit.cells)
         row.refused += sum(cell.state == plan.REFUSED for cell in unit.cells)
-        if unit.jobs:
-            units.append(unit)
     if not rows:
         raise plan.PlanError(
             f"nothing to build: no kernel of {', '.join(selection.kernels) or 'none'} is for a target of "
             f"{', '.join(selection.targets) or 'none'} in a format that was asked for"
         )
-    return units, Summary(list(rows.values())), tuple(str(Path(path).resolve()) for path in loaded.files)
+    read = tuple(str(Path(path).resolve()) for path in loaded.files)
+    return Planned(units, Summary(list(rows.values())), parts, loaded.budgets, read)
 
 
 def cell_records(
@@ -131,7 +152,8 @@ def build(options: Options, output: Output) -> Summary:
     files = state.files_digest(generator, options.manifest, options.evidence)
     if saved := state.fresh(options.out, options.inputs(files)):
         return Summary.unchanged(saved)
-    units, summary, read = _plan(options, output)
+    planned = _plan(options, output)
+    units, summary = planned.units, planned.summary
     tools = toolchain.find([unit.target for unit in units], options.names, output.say)
     with lock(options.out) as keep:  # bad input and missing compilers never get as far as to make a folder
         _forget(options.out)
@@ -143,8 +165,13 @@ def build(options: Options, output: Output) -> Summary:
         summary.left_out = {p: a.left_out for p, a in sorted(compiled.artifacts.items()) if a.left_out}
         _count(summary, pairs, compiled, tools, runner.seconds(options.out))
         if not summary.failures:
-            compiled.read.update(read)
-            _finish(options, pairs, tools, compiled, options.inputs(files), summary)
+            compiled.read.update(planned.read)
+            checks = shipped_checks.write(options.out, [unit.kernel for unit in units])
+            made = _index(options, planned, pairs, tools, compiled, generator)
+            summary.failures = made.over
+            if not made.over:
+                provenance.write_lines(options.out / name.INDEX, made.lines)
+                _stamp(options, pairs, tools, compiled, checks, summary, options.inputs(files))
     return summary
 
 
@@ -162,20 +189,44 @@ def _complete(
     return toolchain.complete(tools, needs, target, options.names, output.say)
 
 
-def _finish(
+@dataclass(frozen=True)
+class Made:
+    """The lines of an index, and what is over its budget."""
+
+    lines: list[str]
+    over: dict[str, str]
+
+
+def _index(
+    options: Options,
+    planned: Planned,
+    pairs: Sequence[Pair],
+    tools: toolchain.Toolchain,
+    compiled: Compiled,
+    generator: str,
+) -> Made:
+    """The index of what was compiled. Budgets of a shard are looked at where it is merged."""
+    evidence = index.read_evidence(options.evidence)
+    sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence))
+    if options.shard:
+        part = shards.record(options.shard, planned.parts, generator, evidence)
+        part["budgets"] = planned.budgets.to_json()
+        return Made(list(index.lines(tools.versions(), sections, {"shard": part})), {})
+    lines = list(index.lines(tools.versions(), sections))
+    return Made(lines, overweight.check(planned.budgets, options.out, sections["cells"], lines))
+
+
+def _stamp(
     options: Options,
     pairs: Sequence[Pair],
     tools: toolchain.Toolchain,
     compiled: Compiled,
-    inputs: str,
+    checks: set[str],
     summary: Summary,
+    inputs: str,
 ) -> None:
-    """Write the index and, last of all, the stamp."""
-    evidence = index.read_evidence(options.evidence)
-    sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence))
-    provenance.write_lines(options.out / name.INDEX, index.lines(tools.versions(), sections))
-    files = {name.INDEX, name.BUILD_FILE, *(record.source for _, record in pairs)}
-    files |= shipped_checks.write(options.out, [unit.kernel for unit, _ in pairs])
+    """Last of all: from now on the folder is up to date."""
+    files = {name.INDEX, name.BUILD_FILE, *checks, *(record.source for _, record in pairs)}
     files |= {record.stub_source for _, record in pairs if record.stub}
     files |= {path for unit, record in pairs for path in outputs(unit, record, tools)}
     state.write_stamp(options.out, inputs, files, compiled.read, summary.to_json())
@@ -209,7 +260,8 @@ def check_prebuilt(options: Options, output: Output) -> Summary:
 
     Each difference is in the summary's failures: a prebuilt folder is never taken for what it is not.
     """
-    units, summary, _ = _plan(options, output)
+    planned = _plan(options, output)
+    units, summary = planned.units, planned.summary
     indexed = index.cell_keys(index.read(options.out / name.INDEX)["cells"])
     wanted = set()
     for i, (unit, made) in enumerate(zip(units, render_all(units, options.jobs))):

@@ -10,6 +10,7 @@ from pathlib import Path
 from . import audit, gate, index, name, ninja, plan, provenance, runner, state, toolchain
 from .options import Options, Output, Progress
 from .provenance import BuildError
+from .scale import costs, launcher, measured, pools
 from .state import ArtifactRecord, UnitRecord
 
 Pair = tuple[plan.Unit, UnitRecord]
@@ -128,17 +129,20 @@ def compile_all(
     before = dict(known)
     binary = toolchain.find_ninja()
     _write_graph(options, pairs, tools)
-    outcome = runner.Outcome()
+    outcome, cached = runner.Outcome(), launcher.counts(options.launcher)
     try:
         if wanted:
             held = () if options.launcher else (keep,)  # a cache's server would hold the lock for ever
-            outcome = runner.run(binary, out, options.jobs, held, _step(output.progress))
+            runner.run(binary, out, options.jobs, held, _step(output.progress), outcome)
     finally:
+        costs.remember(out, {p: cost for p, cost in outcome.costs.items() if p not in outcome.failures})
         _sweep(out, wanted)
         problems = _audit_new(options, wanted, known, tools)
         state.save_artifacts(out, known)
     for note in outcome.notes:
         output.say(note)
+    if cached and (now := launcher.counts(options.launcher)):
+        output.say(now.since(cached))
     failures = {**_missing(wanted, known, outcome), **_failures(outcome, wanted), **problems}
     if outcome.status and not failures:
         raise BuildError(f"{out}: ninja stopped with status {outcome.status}; build again")
@@ -174,8 +178,10 @@ def _write_graph(options: Options, pairs: Sequence[Pair], tools: toolchain.Toolc
         provenance.write(options.out / ninja.tool_file("cutlass"), tools.cutlass.version)
     records = {record.unit: record for _, record in pairs}
     units = [unit for unit, _ in pairs]
-    memory = ninja.available_memory()
-    text = ninja.render(units, tools, options.jobs, memory, options.launcher, records)
+    provenance.write(options.out / ninja.MEASURE, measured.script())
+    forecast = costs.forecast(options.manifest, options.costs, options.out)
+    memory = pools.available_memory()
+    text = ninja.render(units, tools, options.jobs, memory, options.launcher, records, forecast)
     provenance.write(options.out / name.BUILD_FILE, text)
 
 

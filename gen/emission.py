@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -28,12 +29,14 @@ _BUILD = """extern "C" __attribute__((visibility("default"))) const char* wootz_
 
 @dataclass(frozen=True)
 class Rendered:
-    """A unit's source text and entries; stub: its host stub's text, or ""; kind: one of state.KINDS."""
+    """A unit's source text and entries; stub: its host stub's text, or ""; kind: one of state.KINDS; seconds:
+    of a processor, that its emission took."""
 
     text: str
     entries: tuple[dict[str, Any], ...]
     stub: str = ""
     kind: str = state.DSL
+    seconds: float = 0.0
 
 
 def render(unit: plan.Unit) -> tuple[str, tuple[dict[str, Any], ...]]:
@@ -44,6 +47,7 @@ def render(unit: plan.Unit) -> tuple[str, tuple[dict[str, Any], ...]]:
 
 def rendered(unit: plan.Unit) -> Rendered:
     """Everything that is emitted for a unit. BuildError names the unit where emission fails."""
+    started = time.process_time()
     try:
         emitted = emit.emit(unit.kernel, unit.format, unit.target, unit.dtypes)
     except ProjectError as error:
@@ -53,9 +57,8 @@ def rendered(unit: plan.Unit) -> Rendered:
     first = provenance.header(COMMENT, unit.kernel.name, unit.format_name or name.NO_FORMAT, unit.target.name)
     noted = f"{COMMENT} Host stub: {index.sha256(emitted.stub.encode())}\n" if emitted.stub else ""
     text = first + noted + emitted.text  # a stub is part of what evidence is about
-    return Rendered(
-        text, tuple(map(_entry, emitted.entries)), _stub(first, emitted.stub, text), _kind(emitted)
-    )
+    entries, stub = tuple(map(_entry, emitted.entries)), _stub(first, emitted.stub, text)
+    return Rendered(text, entries, stub, _kind(emitted), round(time.process_time() - started, 6))
 
 
 def _entry(entry: emit.Entry) -> dict[str, Any]:
@@ -121,7 +124,7 @@ def record(unit: plan.Unit, inputs: str, made: Rendered) -> UnitRecord:
     data = made.text.encode()
     stub = (unit.stub_source, index.sha256(made.stub.encode()), unit.stub) if made.stub else ("", "", "")
     emitted = (unit.source, index.sha256(data), paths, made.entries, made.kind)
-    return UnitRecord(unit.key, inputs, *emitted, *stub, len(data))
+    return UnitRecord(unit.key, inputs, *emitted, *stub, len(data), made.seconds)
 
 
 def _is_current(out: Path, record: UnitRecord | None, inputs: str) -> bool:

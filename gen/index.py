@@ -98,7 +98,8 @@ def lines(
     header: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
     """The index, line by line. Each record has a "key", which is unique in its section and comes first.
-    header: of the index that the records are of, where it is another build's."""
+    header: what more it says of itself: of the index that the records are of, where it is another build's; of
+    the part of a build that it is."""
     count = {section: len(sections[section]) for section in ("formats", "kernels", "targets", "cells")}
     meta = {
         "wootz_index": VERSION,

@@ -19,6 +19,8 @@ from .problems import ManifestError, Path, Problem, near, path_text, show
 from .project.extends import Document, read_document
 from .project.own import Own, ProjectError, Readers
 from .reach import Reach, Refusal
+from .scale import budgets
+from .scale.budgets import Budgets
 from .schema import Checker
 from .target import BACKENDS, Target
 from .words import collisions, name_problem
@@ -110,6 +112,7 @@ class Manifest:
     skips: tuple[Skip, ...]
     knobs: dict[str, Knob] = field(default_factory=dict)
     files: tuple[str, ...] = ()
+    budgets: Budgets = field(default_factory=Budgets)
 
 
 @dataclass(frozen=True)
@@ -194,8 +197,8 @@ class _Reader:
         knobs = {n: self.knob(n, b) for n, b in self.good("knobs")}
         owned = (path for kernel in kernels.values() if kernel.own for path in kernel.own.files)
         files = tuple(dict.fromkeys((*self.document.files, *owned)))
-        file, version = self.document.file, self.plain["version"]
-        return Manifest(file, version, targets, formats, kernels, profiles, good, knobs, files)
+        first = self.document.file, self.plain["version"], targets, formats, kernels, profiles
+        return Manifest(*first, good, knobs, files, self.budgets())
 
     def schema(self) -> bool:
         """Check the document's shape; whether there is anything to go on with."""
@@ -209,7 +212,7 @@ class _Reader:
         given = {
             k: v
             for k, v in plain.items()
-            if v is not None or k not in ("formats", "profiles", "knobs", "skips")
+            if v is not None or k not in ("formats", "profiles", "knobs", "skips", "budgets")
         }
         for path, message in Checker().check("manifest", given):
             self.problem(path, message)
@@ -365,6 +368,21 @@ class _Reader:
         return Knob(
             name, body["default"], {body["default"]: "", **body["values"]}, body.get("same_bits", False)
         )
+
+    def budgets(self) -> Budgets:
+        """What artifacts may weigh; nothing of it where the schema refused some."""
+        if any(path[0] == "budgets" for path in self.bad if path):
+            return Budgets()
+        found, problems = budgets.read(self.section("budgets"))
+        known = self.section("targets")
+        for name in found.targets:
+            if name not in known:
+                self.problem(
+                    ("budgets", "targets", name), f"no target is named {show(name)}{near(name, known)}"
+                )
+        for path, message in problems:
+            self.problem(("budgets", *path), message)
+        return found
 
     def declared(self, kernel: KernelSpec, known: Declared) -> None:
         """What a manifest asks of a kernel, against what the kernel's file declares."""

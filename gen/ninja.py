@@ -6,24 +6,18 @@ behind, neither half of a new one nor an old one that no longer fits its source.
 
 from __future__ import annotations
 
-import os
 import platform
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from . import name, state
 from .plan import Unit
+from .scale import pools
+from .scale.pools import Task, pool_of
 from .state import UnitRecord
 from .tool import Tool
 from .toolchain import Toolchain, march, runs_here
-
-GIB = 1 << 30
-PEAK = {"cuda": GIB // 2, "cpu": 3 * GIB // 4, "metal": GIB // 2, "cutlass": 8 * GIB, "stub": GIB}
-"""The most memory one compile of a pool takes, in bytes, with room to spare."""
-
-_USABLE = 0.8  # of the memory that is free
 
 NVCC_FLAGS = ("-cubin", "-std=c++17", "-O3", "-DNDEBUG", "-allow-unsupported-compiler")
 KIND_FLAGS = {
@@ -118,63 +112,49 @@ class Writer:
 
 @dataclass(frozen=True)
 class Edge:
-    """One compile. `variables` are strings that end up in the command, shell-safe."""
+    """One compile. `variables` are strings that end up in the command, shell-safe. isa: the instruction set,
+    "" where the target names none."""
 
     rule: str
     output: str
     source: str
     variables: Mapping[str, str]
+    isa: str = ""
 
 
-def available_memory() -> int:
-    """Bytes that compilers may take: what is free, within the limit of the control group."""
-    found = []
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                found.append(int(line.split()[1]) * 1024)
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        found += [int(limit) - used] if limit.isdigit() else []
-    except (OSError, ValueError):
-        pass
-    return max(min(found), 0) if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-
-
-def pool_depths(pools: Iterable[str], jobs: int, memory: int) -> dict[str, int]:
-    """How many compiles of each pool may run at once: within the jobs, and a share of the memory. What a pool
-    of small compiles cannot use goes to the others."""
-    left, depths = memory * _USABLE, dict[str, int]()
-    names = sorted(set(pools), key=lambda pool: (PEAK[pool], pool))
-    for number, pool in enumerate(names):
-        share = min(jobs * PEAK[pool], left / (len(names) - number))
-        left -= share
-        depths[pool] = max(1, min(jobs, int(share) // PEAK[pool]))
-    return depths
+Forecast = Callable[[Unit, Edge], Task]
+"""What a compile is expected to take."""
 
 
 def _shell(words: Iterable[str]) -> str:
     return shlex.join(words).replace("$", "$$")
 
 
+MEASURE = f"{name.WORK}/measure"
+"""A script that stands before a compiler and says what it took. The graph has no more of it than this name,
+so that an environment of another Python compiles nothing anew."""
+
 _BEFORE = "rm -f $out && "
+_MEASURED = f"sh {MEASURE} $out "
 _AFTER = (
     ' && { test -f $out.tmp || { echo "it made no file, and reported success"; false; }; }'
     " && mv -f $out.tmp $out || { rm -f $out.tmp $out.d; exit 1; }"
 )
 
 
-def _atomic(compile_command: str) -> str:
-    return f"{_BEFORE}{compile_command}{_AFTER}"
+def _atomic(compile_command: str, measured: bool) -> str:
+    return f"{_BEFORE}{_MEASURED if measured else ''}{compile_command}{_AFTER}"
 
 
 def bare(command: str) -> str:
-    """A rule's command without the shell that makes it atomic."""
-    return command.removeprefix(_BEFORE).removesuffix(_AFTER).replace("$out.tmp", "$out")
+    """A rule's command without the shell that makes it atomic, and what measures it."""
+    command = command.removeprefix(_BEFORE).removeprefix(_MEASURED).removesuffix(_AFTER)
+    return command.replace("$out.tmp", "$out")
 
 
 def commands(tools: Toolchain, launcher: Sequence[str] = ()) -> dict[str, str]:
-    """Rule -> command, with ninja's variables in it. A tool that this host lacks goes by its plain name."""
+    """Rule -> command, with ninja's variables in it. A tool that this host lacks goes by its plain name.
+    Compiles through a launcher are not measured: it says nothing of the compiler."""
 
     def start(tool: Tool | None, plain: str) -> str:
         return _shell([*launcher, *(tool.command if tool else (plain,))])
@@ -188,17 +168,18 @@ def commands(tools: Toolchain, launcher: Sequence[str] = ()) -> dict[str, str]:
     stub = f"{start(tools.host, 'c++')} {_shell(STUB_FLAGS)} {_shell(_version(tools.nvcc))}{headers}"
 
     def cubin(kind: str, more: str = "") -> str:
-        return _atomic(f"{nvcc} {_shell(KIND_FLAGS[kind])}{more} -arch=$arch {depfile} -o $out.tmp $in")
+        return f"{nvcc} {_shell(KIND_FLAGS[kind])}{more} -arch=$arch {depfile} -o $out.tmp $in"
 
-    return {
+    plain = {
         "cuda": cubin(state.DSL),
         "lean": cubin(state.LEAN),
         "cutlass": cubin(state.CUTLASS, headers),
-        "stub": _atomic(f"{stub}{_headers(tools.cuda)} {depfile} -o $out.tmp $in"),
-        "cpu": _atomic(f"{cxx} $march {depfile} -o $out.tmp $in"),
-        "air": _atomic(f"{xcrun} metal {_shell(METAL_FLAGS)} -std=$arch $minimum -c $in -o $out.tmp"),
-        "metal": _atomic(f"{xcrun} metallib -o $out.tmp $in"),
+        "stub": f"{stub}{_headers(tools.cuda)} {depfile} -o $out.tmp $in",
+        "cpu": f"{cxx} $march {depfile} -o $out.tmp $in",
+        "air": f"{xcrun} metal {_shell(METAL_FLAGS)} -std=$arch $minimum -c $in -o $out.tmp",
+        "metal": f"{xcrun} metallib -o $out.tmp $in",
     }
+    return {rule: _atomic(command, measured=not launcher) for rule, command in plain.items()}
 
 
 def _headers(folders: Iterable[str]) -> str:
@@ -211,8 +192,9 @@ def _version(nvcc: Tool | None) -> tuple[str, ...]:
     return f"-DWOOTZ_NVCC_MAJOR={major}", f"-DWOOTZ_NVCC_MINOR={minor}"
 
 
-_RULES = {state.DSL: "cuda", state.LEAN: "lean", state.CUTLASS: "cutlass"}
-_POOLS = {"lean": "cuda", "air": "metal"}  # of a rule; others have one of their own
+RULES = {state.DSL: "cuda", state.LEAN: "lean", state.CUTLASS: "cutlass"}
+"""Of a CUDA unit, by what its text is made of."""
+
 _TOOLS = {"lean": ("cuda",), "cutlass": ("cuda", "cutlass"), "stub": ("cpu", "cuda", "cutlass")}
 
 
@@ -225,10 +207,10 @@ def edges(unit: Unit, record: UnitRecord | None = None) -> Iterator[Edge]:
     for isa, artifact in unit.artifacts:
         label = {"unit": f"{unit.key}{' ' if isa else ''}{isa}"}
         if target.backend == "cuda":
-            rule = _RULES[record.kind if record else state.DSL]
+            rule = RULES[record.kind if record else state.DSL]
             yield Edge(rule, artifact, unit.source, {"arch": target.arch, **label})
         elif target.backend == "cpu" and runs_here(isa):
-            yield Edge("cpu", artifact, unit.source, {"march": _shell(march(isa)), **label})
+            yield Edge("cpu", artifact, unit.source, {"march": _shell(march(isa)), **label}, isa)
         elif target.backend == "metal":
             air = name.intermediate(artifact, "air")
             minimum = f"-mmacosx-version-min={target.min_os}" if target.min_os else ""
@@ -255,32 +237,29 @@ def render(
     memory: int,
     launcher: Sequence[str] = (),
     records: Mapping[str, UnitRecord] | None = None,
+    forecast: Forecast = lambda unit, edge: Task(edge.rule),
 ) -> str:
-    """The whole file. Every edge is in it; the default builds those whose compiler this host has. records: of
-    what was emitted, by unit."""
+    """The whole file. Every edge is in it, the longest first: ninja keeps to that order. The default builds
+    those whose compiler this host has. memory: bytes. records: of what was emitted, by unit."""
     writer = Writer()
     writer.comment("Generated by wootz. Do not edit.")
     writer.variable("ninja_required_version", "1.8")
     writer.variable("builddir", name.WORK)
-    work = [(unit, list(edges(unit, (records or {}).get(unit.key)))) for unit in units]
-    rules = {edge.rule for _, found in work for edge in found}
-    for pool, depth in pool_depths((_POOLS.get(rule, rule) for rule in rules), jobs, memory).items():
+    found = [(unit, edge) for unit in units for edge in edges(unit, (records or {}).get(unit.key))]
+    expected = {edge.output: forecast(unit, edge) for unit, edge in found}
+    for pool, depth in pools.depths(pools.peaks(expected.values()), jobs, memory).items():
         writer.pool(pool, depth)
-    _rules(writer, rules, commands(tools, launcher))
-    wanted = []
-    for unit, found in work:
-        built = tools.builds(unit.target)
-        for edge in found:
-            implicit = [tool_file(t) for t in _tools(edge.rule, tools)] if built else []
-            writer.build([edge.output], edge.rule, [edge.source], implicit, edge.variables)
-            wanted += [edge.output] if built and edge.rule != "air" else []
-    writer.default(wanted)
+    _rules(writer, {edge.rule for _, edge in found}, commands(tools, launcher))
+    for unit, edge in sorted(found, key=lambda pair: -expected[pair[1].output].milliseconds):
+        implicit = [tool_file(t) for t in _tools(edge.rule, tools)] if tools.builds(unit.target) else []
+        writer.build([edge.output], edge.rule, [edge.source], implicit, edge.variables)
+    writer.default([e.output for unit, e in found if tools.builds(unit.target) and e.rule != "air"])
     return writer.text()
 
 
 def _tools(rule: str, tools: Toolchain) -> Iterator[str]:
     """What the outputs of a rule depend on."""
-    for tool in _TOOLS.get(rule, (_POOLS.get(rule, rule),)):
+    for tool in _TOOLS.get(rule, (pool_of(rule),)):
         if tool != "cutlass" or tools.cutlass:
             yield tool
 
@@ -288,7 +267,7 @@ def _tools(rule: str, tools: Toolchain) -> Iterator[str]:
 def _rules(writer: Writer, rules: Iterable[str], text: Mapping[str, str]) -> None:
     labels = {"cuda": "nvcc", "lean": "nvcc", "cutlass": "nvcc", "cpu": "c++", "stub": "c++"}
     for rule in sorted(rules):
-        pool = _POOLS.get(rule, rule)
+        pool = pool_of(rule)
         depfile = {"depfile": "$out.d", "deps": "gcc"} if pool != "metal" else {}
         description = f"{labels.get(rule, 'metal' if rule == 'air' else 'metallib')} $unit"
         writer.rule(rule, text[rule], description=description, pool=pool, **depfile)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from . import plan, state, toolchain
+from .scale import costs
+from .scale.shards import Shard
 
 Progress = Callable[[str, int, int, str], None]
 
@@ -16,7 +18,9 @@ Progress = Callable[[str, int, int, str], None]
 class Options:
     """What to build and how.
 
-    `evidence`: a folder of reports. `launcher`: words before each compiler call (a compile cache).
+    `evidence`: a folder of reports. `launcher`: words before each compiler call (a compile cache). `costs`: a
+    file of what compiles cost; None: the one beside the manifest, if any. `shard`: the part of the plan to
+    build; None: all of it.
     """
 
     manifest: Path
@@ -26,11 +30,14 @@ class Options:
     jobs: int = 1
     names: toolchain.Names = field(default_factory=toolchain.Names)
     launcher: tuple[str, ...] = ()
+    costs: Path | None = None
+    shard: Shard | None = None
 
     def inputs(self, files: str) -> str:
         """A digest of all that the build depends on, from the digest of its input files."""
         tools = toolchain.fingerprint(self.names)
-        return state.digest_of([files, asdict(self.request), tools, list(self.launcher)])
+        part = [str(self.shard), costs.of_manifest(self.manifest, self.costs).digest] if self.shard else []
+        return state.digest_of([files, asdict(self.request), tools, list(self.launcher), *part])
 
 
 @dataclass(frozen=True)

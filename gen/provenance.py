@@ -65,6 +65,17 @@ def rewrite(path: Path, data: bytes) -> None:
         raise BuildError(f"{path}: cannot write: {error.strerror or error}; {_ADVICE}") from error
 
 
+def copy(source: Path, path: Path) -> None:
+    """Make `path` hold what `source` does, with the mode of a shipped file. BuildError names the file and the
+    cause."""
+    make_folder(path.parent)
+    try:
+        data = source.read_bytes()
+    except OSError as error:
+        raise BuildError(f"{source}: cannot be read: {error.strerror}") from error
+    rewrite(path, data)
+
+
 def _replace(temporary: Path, path: Path) -> bool:
     if path.is_file() and filecmp.cmp(temporary, path, shallow=False):
         return False

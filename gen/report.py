@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -90,3 +90,16 @@ def table(summary: Summary) -> None:
     shown.add_row(total.kernel, total.target, *_cells(total), style="bold")
     console = Console()
     Console(width=None if console.is_terminal else 140).print(shown)
+
+
+def grid(heads: Sequence[str], rows: Sequence[Sequence[str]], breaks: Sequence[int] = ()) -> str:
+    """Rows of texts in columns, the first to the left, numbers to the right; an empty line before the rows
+    whose positions are in `breaks`."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows)]
+    lines = []
+    for number, row in enumerate((heads, *rows), -1):
+        first, *rest = (
+            f"{cell:<{w}}" if i == 0 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths))
+        )
+        lines.append(("\n" if number in breaks else "") + "  ".join((first, *rest)) + "\n")
+    return "".join(lines)

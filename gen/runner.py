@@ -12,24 +12,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .name import BUILD_FILE, WORK
+from .scale.measured import MARK
 
 _STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
 _FAILED = re.compile(r"^FAILED: (?:\[code=(-?\d+)\] )?(.+?)\s*$")
+_COST = re.compile(rf"^{MARK} (\S+) ([\d.]+) ([\d.]+) (\d+)$")
 _CHATTER = ("ninja: Entering", "ninja: build stopped", "ninja: no work")
 _IGNORED_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "MAKEFLAGS")  # would change outputs unseen
 _PATIENCE = 10.0  # seconds that ninja gets to stop its compilers
 
 Progress = Callable[[int, int, str], None]
+Cost = tuple[float, float, float]
+"""What a compile took: seconds of wall, seconds of processors, the most memory of one process in KB."""
 
 
 @dataclass
 class Outcome:
     """What ninja said. `failures`: output -> what its compiler printed; `notes`: what compilers that
-    succeeded did."""
+    succeeded did; `costs`: output -> what its compile took, whether it succeeded or not."""
 
     status: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    costs: dict[str, Cost] = field(default_factory=dict)
 
 
 def _parse(lines: Iterator[str], outcome: Outcome, progress: Progress) -> None:
@@ -42,6 +47,8 @@ def _parse(lines: Iterator[str], outcome: Outcome, progress: Progress) -> None:
         if status := _STATUS.match(line):
             failed, latest = None, status[3]
             progress(int(status[1]), int(status[2]), status[3])
+        elif cost := _COST.match(line):
+            outcome.costs[cost[1]] = float(cost[2]), float(cost[3]), float(cost[4])
         elif match := _FAILED.match(line):
             failed, command_next = match[2].split(" ")[0], True
             outcome.failures[failed] = ""
@@ -53,14 +60,13 @@ def _parse(lines: Iterator[str], outcome: Outcome, progress: Progress) -> None:
             outcome.notes.append(f"{latest}: {line}" if latest else line)
 
 
-def run(ninja: str, out: Path, jobs: int, keep: Sequence[int], progress: Progress) -> Outcome:
+def run(ninja: str, out: Path, jobs: int, keep: Sequence[int], progress: Progress, outcome: Outcome) -> None:
     """Build the default outputs in `out`, as many as possible. `keep`: descriptors that live as long as ninja
-    does.
+    does. `outcome` is filled in on the way: interrupted, it has what was said until then.
 
     Ninja has a session of its own, so that an interrupt reaches it once, from here; then it stops its
     compilers.
     """
-    outcome = Outcome()
     environment = {k: v for k, v in os.environ.items() if k not in _IGNORED_VARIABLES}
     environment["NINJA_STATUS"] = "[%f/%t] "
     process = subprocess.Popen(
@@ -83,7 +89,6 @@ def run(ninja: str, out: Path, jobs: int, keep: Sequence[int], progress: Progres
     finally:
         if process.poll() is None:
             _stop(process)
-    return outcome
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

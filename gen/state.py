@@ -47,7 +47,8 @@ def stat_of(path: Path) -> Stat | None:
 @dataclass(frozen=True)
 class UnitRecord:
     """One emitted unit. `entries`: {"dtype", "options", "entry"} of each entry point, and "types" where it
-    has any. `size`: bytes of the source. The three before it are of its host stub, where it has one."""
+    has any. `size`: bytes of the source. The three before it are of its host stub, where it has one.
+    `seconds`: of a processor, that its emission took."""
 
     unit: str
     inputs: str
@@ -60,6 +61,7 @@ class UnitRecord:
     stub_sha256: str = ""
     stub: str = ""
     size: int = 0
+    seconds: float = 0.0
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -21,6 +21,10 @@ from .tool import Say, Tool, ToolchainError, is_executable, run_tool
 _ISA_HOSTS = {"x86-64": ("x86_64", "amd64"), "armv": ("aarch64", "arm64"), "baseline": ("",)}
 
 
+VERSIONED = ("c++", "metal", "nvcc", "cutlass")
+"""What an index names the versions of, in its order."""
+
+
 @dataclass(frozen=True)
 class Toolchain:
     """The compilers of one build; None for one that the plan does not need, or that this host does not
@@ -39,9 +43,8 @@ class Toolchain:
 
     def versions(self) -> dict[str, str]:
         """For the index."""
-        tools = {"c++": self.host, "metal": self.xcrun, "nvcc": self.nvcc}
-        found = {key: tool.version for key, tool in tools.items() if tool}
-        return {**found, **({"cutlass": self.cutlass.version} if self.cutlass else {})}
+        tools = dict(zip(VERSIONED, (self.host, self.xcrun, self.nvcc, self.cutlass)))
+        return {key: tool.version for key, tool in tools.items() if tool}
 
 
 @dataclass(frozen=True)

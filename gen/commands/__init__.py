@@ -17,6 +17,10 @@ NAMES = (
     "pack",
     "diff",
     "sbom",
+    "merge",
+    "size",
+    "costs",
+    "simulate",
 )
 
 RUN_TIME = {

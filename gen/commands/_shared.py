@@ -94,7 +94,10 @@ def folder_options(parser: argparse.ArgumentParser) -> None:
 
 def _build_options(args: argparse.Namespace) -> Any:
     from ..options import Options
+    from ..scale.shards import Shard
     from ..toolchain import Names
+
+    shard = getattr(args, "shard", "")
 
     return Options(
         manifest=args.manifest,
@@ -104,6 +107,8 @@ def _build_options(args: argparse.Namespace) -> Any:
         jobs=args.jobs,
         names=Names.from_environment(getattr(args, "nvcc", "")),
         launcher=tuple(shlex.split(os.environ.get("WOOTZ_LAUNCHER", ""))),
+        costs=getattr(args, "costs", None),
+        shard=Shard.parse(shard) if shard else None,
     )
 
 

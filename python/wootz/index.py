@@ -166,6 +166,12 @@ def _header(data: bytes, where: str) -> dict[str, Any]:
     version = header.get("wootz_index")
     if version != VERSION:
         raise ArtifactError(f"{where} has index version {version!r}, this wootz reads {VERSION}; {_REBUILD}")
+    if shard := header.get("shard"):
+        number, of = (shard.get(key) for key in ("number", "of")) if isinstance(shard, dict) else (shard, "?")
+        raise ArtifactError(
+            f"{where} is of shard {number} of {of} of a build, which lacks what the others have; "
+            "merge them: wootz merge SHARD... --out DIR"
+        )
     count = header.get("count")
     for section in SECTIONS:
         found = count.get(section) if isinstance(count, dict) else None

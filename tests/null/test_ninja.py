@@ -46,31 +46,6 @@ def test_writer() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("memory", "jobs", "expected"),
-    [
-        (64 << 30, 4, {"cpu": 4, "cuda": 4}),  # the jobs are the limit
-        (8 << 30, 64, {"cpu": 4, "cuda": 6}),  # 0.8 * 8 / 2 = 3.2 GiB for each backend
-        (0, 64, {"cpu": 1, "cuda": 1}),  # one at a time always
-    ],
-)
-def test_pools_are_sized_by_memory(memory: int, jobs: int, expected: dict[str, int]) -> None:
-    assert ninja.pool_depths(["cuda", "cpu", "cuda"], jobs, memory) == expected
-
-
-@pytest.mark.parametrize(
-    ("memory", "jobs", "expected"),
-    [
-        (28, 2, {"cuda": 2, "cpu": 2, "stub": 2, "cutlass": 2}),
-        (24, 2, {"cuda": 2, "cpu": 2, "stub": 2, "cutlass": 1}),  # 0.8 * 24 - 4.5 GiB: one of 8
-        (4, 16, {"cuda": 1, "cpu": 1, "stub": 1, "cutlass": 1}),
-        (256, 16, {"cuda": 16, "cpu": 16, "stub": 16, "cutlass": 16}),
-    ],
-)
-def test_large_compiles_get_what_small_ones_leave(memory: int, jobs: int, expected: dict[str, int]) -> None:
-    assert ninja.pool_depths(expected, jobs, memory << 30) == expected
-
-
 def test_each_kind_of_unit_has_its_rule(tmp_path: Path) -> None:
     unit = _units(tmp_path, targets=("sm_90a",), kernels=("copy",))[0]
     cutlass = Headers(("/c/include", "/c/tools dir"), "1.2.3")
@@ -108,10 +83,6 @@ def test_a_stub_is_an_edge_of_the_host_compiler(tmp_path: Path) -> None:
     assert command.startswith("  command = rm -f $out && cache /usr/bin/c++ ")
     assert "-DWOOTZ_NVCC_MAJOR=13 -DWOOTZ_NVCC_MINOR=0 -isystem /c/include -isystem /cuda/include" in command
     assert "default stub/copy/sm_90a.so $\n  cubin/copy/sm_90a.cubin\n" in text
-
-
-def test_memory_is_known() -> None:
-    assert 1 << 28 < ninja.available_memory() < 1 << 50
 
 
 def test_commands_are_quoted_and_atomic(tmp_path: Path) -> None:

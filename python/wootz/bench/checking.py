@@ -34,7 +34,10 @@ def check(
     if not in_whole(problem):
         if kernel is None:
             raise TypeError("outputs that are operands or tensors are checked by a call of the kernel")
-        result, why = verify._run_once(kernel, problem.cell, problem.record, problem.values, device.memory)
+        own = checks.check(problem.kernel)
+        result, why = verify._run_once(
+            kernel, problem.cell, problem.record, problem.values, device.memory, own
+        )
         return _passed(problem, result, why)
     runs.launches[0]()
     return compare_output(problem, runs.outputs[0], device)

@@ -1,0 +1,39 @@
+"""wootz size"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from ._shared import ARTIFACTS, DONE
+
+TEXT = "What artifacts weigh, by kernel, format or target."
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS, metavar="DIR")
+    parser.add_argument("--by", choices=("kernel", "format", "target"), default="target")
+    parser.add_argument("--json", action="store_true", help="bytes, as JSON on standard output")
+
+
+def run(args: argparse.Namespace) -> int:
+    from .. import index, name
+    from ..report import grid
+    from ..scale import weights
+    from ..scale.sizes import show
+
+    path = args.artifacts / name.INDEX
+    items = weights.weigh(args.artifacts, index.read(path)["cells"], path.read_bytes())
+    groups, whole = weights.by(items, args.by), weights.total(items)
+    kinds = {kind: weights.total(i for i in items if i.kind == kind) for kind in weights.KINDS}
+    if args.json:
+        parts = {"by": args.by, "groups": groups, "kinds": kinds, "total": whole}
+        print(json.dumps(parts, default=asdict))
+        return DONE
+    rows = [(key, sums) for key, sums in (*groups.items(), *kinds.items(), ("total", whole))]
+    texts = [(key, str(sums.files), show(sums.raw), show(sums.wheel)) for key, sums in rows]
+    sections = (len(groups), len(groups) + len(kinds))
+    print(grid((args.by, "files", "raw", "in a wheel"), texts, sections), end="")
+    return DONE

@@ -1,0 +1,87 @@
+"""What the files of an artifact folder weigh: as they lie, and as a wheel has them."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import name
+from ..index import claims
+from ..provenance import BuildError
+
+BINARY, SOURCE, INDEX = KINDS = ("binaries", "sources", "index")
+_ENTRY = 30 + 46  # bytes of a file's two headers in a zip archive, beside its name, which both have
+
+
+@dataclass(frozen=True)
+class Item:
+    """One file that is shipped. kind: BINARY (host stubs too), SOURCE or INDEX; the index belongs to no
+    kernel. raw, wheel: bytes as it lies, and deflated in a zip archive as wheels are."""
+
+    path: str
+    kind: str
+    kernel: str
+    format: str
+    target: str
+    raw: int
+    wheel: int
+
+
+@dataclass(frozen=True)
+class Total:
+    """Sums of some items."""
+
+    files: int
+    raw: int
+    wheel: int
+
+
+def weigh(folder: Path, cells: Iterable[Mapping[str, Any]], index: bytes) -> list[Item]:
+    """Every file that the cells of an index name, and the index. BuildError for one that is not there."""
+    owners = {path: owner for cell in cells for path, owner in _files(cell)}
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # zlib works without the lock
+        sizes = pool.map(lambda path: _sizes(folder, path), owners)
+        items = [Item(path, *owner, *size) for (path, owner), size in zip(owners.items(), sizes)]
+    return [*items, Item(name.INDEX, INDEX, "", "", "", len(index), deflated(name.INDEX, index))]
+
+
+def _files(cell: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
+    """(path, (kind, kernel, format, target)) of a cell's files."""
+    for path, _ in claims(cell):
+        kind = SOURCE if path.startswith(f"{name.SOURCES}/") else BINARY
+        yield path, (kind, cell["kernel"], cell["format"] or name.NO_FORMAT, cell["target"])
+
+
+def _sizes(folder: Path, path: str) -> tuple[int, int]:
+    try:
+        data = (folder / path).read_bytes()
+    except OSError as error:
+        raise BuildError(f"{folder / path}: cannot be read: {error.strerror}; build again") from error
+    return len(data), deflated(path, data)
+
+
+def deflated(path: str, data: bytes) -> int:
+    """Bytes of a file in a wheel: Python's zipfile at its default level, and the entry's headers."""
+    squeeze = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return len(squeeze.compress(data)) + len(squeeze.flush()) + _ENTRY + 2 * len(path)
+
+
+def total(items: Iterable[Item]) -> Total:
+    """Their sums."""
+    items = list(items)
+    return Total(len(items), sum(i.raw for i in items), sum(i.wheel for i in items))
+
+
+def by(items: Sequence[Item], axis: str) -> dict[str, Total]:
+    """Sums for each kernel, format or target, heaviest in a wheel first; the index is in none."""
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        if item.kind != INDEX:
+            groups.setdefault(getattr(item, axis), []).append(item)
+    sums = {key: total(group) for key, group in groups.items()}
+    return dict(sorted(sums.items(), key=lambda pair: (-pair[1].wheel, pair[0])))
