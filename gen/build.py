@@ -17,6 +17,7 @@ from .lock import lock
 from .options import Options, Output, Row, Summary
 from .provenance import BuildError
 from .state import ArtifactRecord, UnitRecord
+from .tuning import table
 
 
 def generate(options: Options, output: Output) -> Summary:
@@ -44,6 +45,7 @@ def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary]:
     for note in selection.notes:
         output.say(note)
     rows: dict[tuple[str, str], Row] = {}
+    tuning = table.Tuning(table.read(options.tuning), options.request.tiles == "all")
     units = []
     for unit in plan.units(loaded, selection):
         key = (unit.kernel.name, unit.target.name)
@@ -52,7 +54,7 @@ def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary]:
         row.skipped += sum(cell.state == plan.SKIP for cell in unit.cells)
         row.refused += sum(cell.state == plan.REFUSED for cell in unit.cells)
         if unit.jobs:
-            units.append(unit)
+            units.append(tuning.apply(unit))
     if not rows:
         raise plan.PlanError(
             f"nothing to build: no kernel of {', '.join(selection.kernels) or 'none'} is for a target of "
@@ -66,8 +68,9 @@ def cell_records(
     artifacts: Mapping[str, ArtifactRecord],
     tools: toolchain.Toolchain,
     evidence: index.Evidence,
+    tables: table.Tables | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The index' record of each job. BuildError for a job without an entry."""
+    """The index' record of each job. tables: rows of selections. BuildError for a job without an entry."""
     for unit, record in pairs:
         files = [
             {"file": path, "size": artifacts[path].size, "sha256": artifacts[path].sha256, "isa": isa}
@@ -83,6 +86,8 @@ def cell_records(
             entries = [e["entry"] for e in mine]
             left_out = {e["symbol"]: refused[e["symbol"]] for e in entries if e["symbol"] in refused}
             types = mine[0].get("types")
+            kept = [e for e in entries if e["symbol"] not in left_out]
+            measured = table.records(tables or {}, cell, kept)
             yield {
                 "key": cell.key,
                 "kernel": cell.kernel,
@@ -98,7 +103,8 @@ def cell_records(
                 "source_sha256": record.sha256,
                 "source_kind": record.kind,
                 "evidence": index.evidence_of(cell.key, record.sha256, bool(files), evidence),
-                "entries": [e for e in entries if e["symbol"] not in left_out],
+                "entries": kept,
+                **({"measured": measured} if measured else {}),
                 **({"left_out": left_out} if left_out else {}),
             }
 
@@ -125,7 +131,7 @@ def build(options: Options, output: Output) -> Summary:
     """Build a folder of artifacts. Failed jobs are in the summary; what stops the whole build raises
     BuildError."""
     generator = state.generator_digest()
-    files = state.files_digest(generator, options.manifest, options.evidence)
+    files = state.files_digest(generator, options.manifest, options.evidence, table.paths(options.tuning))
     if saved := state.fresh(options.out, options.inputs(files)):
         return Summary.unchanged(saved)
     units, summary = _plan(options, output)
@@ -140,7 +146,7 @@ def build(options: Options, output: Output) -> Summary:
         summary.left_out = {p: a.left_out for p, a in sorted(compiled.artifacts.items()) if a.left_out}
         _count(summary, pairs, compiled, tools, runner.seconds(options.out))
         if not summary.failures:
-            _finish(options, pairs, tools, compiled, options.inputs(files), summary)
+            _finish(options, pairs, tools, compiled, options.inputs(files), summary, output)
     return summary
 
 
@@ -165,10 +171,14 @@ def _finish(
     compiled: Compiled,
     inputs: str,
     summary: Summary,
+    output: Output,
 ) -> None:
     """Write the index and, last of all, the stamp."""
-    evidence = index.read_evidence(options.evidence)
-    sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence))
+    evidence, tables = index.read_evidence(options.evidence), table.read(options.tuning)
+    sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence, tables))
+    jobs = {cell.key: cell for unit, _ in pairs for cell in unit.jobs}
+    for message in table.stale(tables, sections["cells"], jobs):
+        output.say(message)
     provenance.write_lines(options.out / name.INDEX, index.lines(tools.versions(), sections))
     files = {name.INDEX, name.BUILD_FILE, *(record.source for _, record in pairs)}
     files |= {record.stub_source for _, record in pairs if record.stub}

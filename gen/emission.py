@@ -44,7 +44,7 @@ def render(unit: plan.Unit) -> tuple[str, tuple[dict[str, Any], ...]]:
 def rendered(unit: plan.Unit) -> Rendered:
     """Everything that is emitted for a unit. BuildError names the unit where emission fails."""
     try:
-        emitted = emit.emit(unit.kernel, unit.format, unit.target, unit.dtypes)
+        emitted = emit.emit(unit.kernel, unit.format, unit.target, unit.dtypes, unit.tiles)
     except Exception as error:
         raise BuildError(f"{unit.key}: cannot be emitted: {type(error).__name__}: {error}") from error
     first = provenance.header(COMMENT, unit.kernel.name, unit.format_name or name.NO_FORMAT, unit.target.name)

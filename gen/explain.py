@@ -12,11 +12,15 @@ from .cutlass import Headers
 from .manifest import Manifest
 from .provenance import BuildError
 from .state import UnitRecord
+from .tuning.table import Tuning, rows_of
 
+NO_TUNING = Tuning()
 _LONG = ("values", "positions")  # tables that would bury the rest
 
 
-def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path | None) -> dict[str, Any]:
+def explain(
+    manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path | None, tuning: Tuning = NO_TUNING
+) -> dict[str, Any]:
     """Everything about kernel x format x target. `folder`: where it was built, for evidence. PlanError as
     `select`."""
     profile = next(iter(manifest.profiles))
@@ -27,6 +31,7 @@ def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path
             f"kernel {kernel} has no cells with format {fmt} on target {target}: see formats and targets of "
             f"{kernel}, and kernels of {target}, in the manifest"
         )
+    unit = tuning.apply(unit)
     fact: dict[str, Any] = {
         "unit": unit.key,
         "axes": _short(unit.format.descriptor()) if unit.format else None,
@@ -36,6 +41,9 @@ def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path
         "artifacts": [path for _, path in unit.artifacts],
         "commands": _commands(unit, None),
         "entries": [],
+        "measured": [
+            {"cell": cell.key, **vars(row)} for cell in unit.jobs for row in rows_of(tuning.tables, cell)
+        ],
         "tiles": _tiles(unit),
     }
     if unit.jobs:
@@ -111,11 +119,21 @@ def as_text(fact: Mapping[str, Any]) -> str:
         lines.append(f"    {_launch(entry)}")
         lines.append(f"    ({', '.join(f'{kind} {label}: {role}' for label, kind, role in entry['args'])})")
         lines += [f"    {key} {_shown(entry[key])}" for key in _MORE if key in entry]
+    lines += ["", "measured shapes"] if fact.get("measured") else []
+    lines += map(_measured, fact.get("measured") or ())
     lines += ["", "tiles"] if fact["tiles"] else []
     for tile in fact["tiles"]:
         point = ", ".join(f"{axis} {value}" for axis, value in tile["point"].items())
         lines.append(f"  {tile['cell']}  {point}: {tile['reason'] or 'allowed'}")
     return "\n".join(lines)
+
+
+def _measured(row: Mapping[str, Any]) -> str:
+    """Which variant a shape gets, and what speaks for it."""
+    extents = " ".join(f"{axis}={extent}" for axis, extent in row["shape"])
+    beside = f" (next: {row['next']}, {row['next_us']:.2f} us)" if row["next"] else ""
+    timed = f"{row['variant']}, {row['us']:.2f} us{beside} on {row['device']}"
+    return f"  {row['cell']}  tuned: {extents}: {timed}; {row['where']}, source {row['source'][:12]}"
 
 
 _MORE = ("cluster", "workspace", "maps", "prologue", "gate", "spills")

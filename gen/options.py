@@ -16,7 +16,8 @@ Progress = Callable[[str, int, int, str], None]
 class Options:
     """What to build and how.
 
-    `evidence`: a folder of reports. `launcher`: words before each compiler call (a compile cache).
+    `evidence`: a folder of reports. `launcher`: words before each compiler call (a compile cache). `tuning`:
+    a folder of selection tables, or None.
     """
 
     manifest: Path
@@ -26,6 +27,7 @@ class Options:
     jobs: int = 1
     names: toolchain.Names = field(default_factory=toolchain.Names)
     launcher: tuple[str, ...] = ()
+    tuning: Path | None = None
 
     def inputs(self, files: str) -> str:
         """A digest of all that the build depends on, from the digest of its input files."""
