@@ -163,7 +163,8 @@ def _variants(
     options: dict[str, str],
     tiles: tuple[str, ...],
 ) -> Iterator[tuple[str, Variant | Instance]]:
-    """The variants of one cell by their symbols: all of its family, then those of its tiles that are wanted."""
+    """The variants of one cell by their symbols: all of its family, then those of its tiles that are
+    wanted."""
     declared = family(kernel)
 
     def named(variant: Variant | Instance) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,7 @@ def explain(
         "artifacts": [path for _, path in unit.artifacts],
         "commands": _commands(unit, None),
         "entries": [],
-        "measured": [
-            {"cell": cell.key, **vars(row)} for cell in unit.jobs for row in rows_of(tuning.tables, cell)
-        ],
+        "measured": [],
         "tiles": _tiles(unit),
     }
     if unit.jobs:
@@ -54,6 +52,7 @@ def explain(
         fact["entries"] = [
             {"dtype": e["dtype"], "options": e["options"], **e["entry"]} for e in record.entries
         ]
+        fact["measured"] = _measured(unit, tuning, [e["symbol"] for e in fact["entries"]])
         _add_evidence(fact, folder)
     return fact
 
@@ -68,6 +67,15 @@ def _tiles(unit: plan.Unit) -> list[dict[str, Any]]:
             cost = vars(each.cost) if each.cost else {}
             found.append({"cell": cell.key, "point": dict(each.point), **cost, "reason": each.reason})
     return found
+
+
+def _measured(unit: plan.Unit, tuning: Tuning, symbols: Collection[str]) -> list[dict[str, Any]]:
+    """The rows of selection tables that name the unit's cells. counts: whether there is such a variant."""
+    return [
+        {"cell": cell.key, **vars(row), "shape": dict(row.shape), "counts": row.symbol(cell) in symbols}
+        for cell in unit.jobs
+        for row in rows_of(tuning.tables, cell)
+    ]
 
 
 def _short(value: Any) -> Any:
@@ -120,7 +128,7 @@ def as_text(fact: Mapping[str, Any]) -> str:
         lines.append(f"    ({', '.join(f'{kind} {label}: {role}' for label, kind, role in entry['args'])})")
         lines += [f"    {key} {_shown(entry[key])}" for key in _MORE if key in entry]
     lines += ["", "measured shapes"] if fact.get("measured") else []
-    lines += map(_measured, fact.get("measured") or ())
+    lines += map(_measured_text, fact.get("measured") or ())
     lines += ["", "tiles"] if fact["tiles"] else []
     for tile in fact["tiles"]:
         point = ", ".join(f"{axis} {value}" for axis, value in tile["point"].items())
@@ -128,12 +136,13 @@ def as_text(fact: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _measured(row: Mapping[str, Any]) -> str:
+def _measured_text(row: Mapping[str, Any]) -> str:
     """Which variant a shape gets, and what speaks for it."""
-    extents = " ".join(f"{axis}={extent}" for axis, extent in row["shape"])
-    beside = f" (next: {row['next']}, {row['next_us']:.2f} us)" if row["next"] else ""
-    timed = f"{row['variant']}, {row['us']:.2f} us{beside} on {row['device']}"
-    return f"  {row['cell']}  tuned: {extents}: {timed}; {row['where']}, source {row['source'][:12]}"
+    extents = " ".join(f"{axis}={extent}" for axis, extent in row["shape"].items())
+    beside = f" (next: {row['next']}, {row['next_us']} us)" if row["next"] else ""
+    timed = f"{row['variant']}, {row['us']} us{beside} on {row['device']}"
+    verdict = "tuned" if row["counts"] else "does not count, there is no such variant"
+    return f"  {row['cell']}  {extents}: {timed}, source {row['source'][:12]}: {verdict}"
 
 
 _MORE = ("cluster", "workspace", "maps", "prologue", "gate", "spills")

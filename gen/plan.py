@@ -123,8 +123,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class Request:
-    """What a command line asks for. A filter is a list of names or globs; empty means all. tiles: "all": every
-    tile that templates can have, for tuning; "": the default ones and those that selection tables name."""
+    """What a command line asks for. A filter is a list of names or globs; empty means all. tiles: "all":
+    every tile that templates can have, for tuning; "": the default ones and those that selection tables name.
+    """
 
     profile: str = "default"
     targets: tuple[str, ...] = ()

@@ -32,8 +32,8 @@ def request(args: argparse.Namespace) -> Any:
     """The plan.Request of the options that `plan_options` adds."""
     from ..plan import Request
 
-    filters = (names(getattr(args, f)) for f in ("targets", "formats", "kernels", "knobs"))
-    return Request(args.profile, *filters, "all" if getattr(args, "tiles", "") == "all" else "")
+    filters = {f: names(getattr(args, f)) for f in ("targets", "formats", "kernels", "knobs")}
+    return Request(args.profile, **filters, tiles="all" if getattr(args, "tiles", "") == "all" else "")
 
 
 def jobs(text: str) -> int:

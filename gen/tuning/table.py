@@ -28,7 +28,7 @@ from ..problems import near
 from ..provenance import BuildError
 
 VERSION = 1
-_KINDS = {
+_KINDS: dict[str, Any] = {
     "kernel": str, "format": str, "dtype": str, "shape": dict, "variant": str, "us": (int, float),
     "device": str, "source": str,
 }  # fmt: skip
@@ -49,7 +49,7 @@ class Row:
     source: str
     where: str
     next: str = ""
-    next_us: float = 0.0
+    next_us: float | None = None
 
     def is_for(self, cell: Cell) -> bool:
         head = name.cell_key(cell.kernel, dict(cell.options), None, cell.dtype, "").split("/")[0]
@@ -105,10 +105,9 @@ def _row(row: Any, where: str) -> Row:
     kernel = row["kernel"].partition(".")[0]
     if kernel not in known():
         raise BuildError(f"{where}: there is no kernel {kernel!r}{near(kernel, known())}")
-    texts = (row[key] for key in ("kernel", "format", "dtype"))
-    found = Row(*texts, shape, row["variant"], row["us"], row["device"], row["source"], where)
-    runner_up = row.get("next")
-    return found if runner_up is None else replace(found, next=runner_up, next_us=row["next_us"])
+    kept = {key: row[key] for key in _KINDS if key != "shape"}
+    beside = {"next": row["next"], "next_us": row.get("next_us")} if row.get("next") is not None else {}
+    return Row(shape=shape, where=where, **kept, **beside)
 
 
 def rows_of(tables: Tables, cell: Cell) -> list[Row]:

@@ -1,9 +1,9 @@
-"""Which variant a problem gets, where shapes of its cell were measured (`wootz tune`). Pure functions over the
-rows that the index has of a cell; the devices and the clock are elsewhere.
+"""Which variant a problem gets, where shapes of its cell were measured (`wootz tune`). Pure functions over
+the rows that the index has of a cell; the devices and the clock are elsewhere.
 
 The rules, first to last; a row whose variant does not take the problem is passed over:
     1. a row of exactly this shape;
-    2. rows that differ in m alone, by a factor of 4 at most: the nearest one (of ratios; of two, the lower m);
+    2. rows that differ in m alone, by a factor of 4 at most: the nearest one (by ratio; of two, the lower);
     3. rows in which no extent differs by more than a factor of 2: the one whose factors' product is least;
     4. the order of the index, as without rows.
 Rows measured on a device of this very name count before all others, which count where it has none.
