@@ -20,9 +20,10 @@ NONE = "-"
 
 @dataclass(frozen=True)
 class Case:
-    """One cell at one shape. head: the kernel with its options. format: "-" for none. source: sha256 of the
-    cell's text."""
+    """One cell at one shape. cell: its key. head: the kernel with its options. format: "-" for none. source:
+    sha256 of the cell's text."""
 
+    cell: str
     head: str
     kernel: str
     options: tuple[tuple[str, str], ...]
@@ -55,7 +56,9 @@ def parse_shapes(texts: Iterable[str]) -> list[tuple[tuple[str, int], ...]]:
     found: dict[tuple[tuple[str, int], ...], None] = {}
     for text in texts:
         if not _SHAPE.fullmatch(text):
-            raise ArgumentError(f"--shapes: {text!r} is no shape; want extents by name, as m=1:8,n=4096,k=4096")
+            raise ArgumentError(
+                f"--shapes: {text!r} is no shape; want extents by name, as m=1:8,n=4096,k=4096"
+            )
         axes = [part.split("=") for part in text.split(",")]
         names = [name for name, _ in axes]
         if len(set(names)) < len(names):
@@ -99,7 +102,7 @@ def _head(cell: Mapping[str, Any]) -> str:
 
 def _case(cell: Mapping[str, Any], shape: tuple[tuple[str, int], ...]) -> Case:
     options = tuple((cell.get("options") or {}).items())
-    fixed = (_head(cell), cell["kernel"], options, cell.get("format") or NONE, cell["dtype"])
+    fixed = (cell["key"], _head(cell), cell["kernel"], options, cell.get("format") or NONE, cell["dtype"])
     return Case(*fixed, shape, str(cell.get("source_sha256") or ""))
 
 

@@ -1,4 +1,4 @@
-"""A selection table: one JSON file a target, a line a row. What a row holds, who wins, and how it is written."""
+"""A selection table: one JSON file a target, a line a row. What a row holds, and who wins."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Row:
 
 _TYPES: dict[str, Any] = {
     "kernel": str, "format": str, "dtype": str, "shape": dict, "variant": str, "us": (int, float),
-    "next": (str, type(None)), "next_us": (int, float, type(None)), "tried": int, "device": str, "source": str,
+    "next": (str, type(None)), "next_us": (int, float, type(None)), "tried": int, "device": str,
+    "source": str,
 }  # fmt: skip
 
 
@@ -84,7 +85,9 @@ class Table:
             temporary.replace(self.path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise ArgumentError(f"{self.path} cannot be written: {error.strerror}: choose another --out") from None
+            raise ArgumentError(
+                f"{self.path} cannot be written: {error.strerror}: choose another --out"
+            ) from None
 
 
 def _read(path: Path, target: str) -> list[Row]:
@@ -93,10 +96,14 @@ def _read(path: Path, target: str) -> list[Row]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} is no selection table ({error}): move it away, or name another") from None
+        raise ArtifactError(
+            f"{path} is no selection table ({error}): move it away, or name another"
+        ) from None
     version = table.get("wootz_tuning") if isinstance(table, dict) else None
     if version != VERSION:
-        raise ArtifactError(f"{path} has table version {version!r}, this wootz writes {VERSION}: name another")
+        raise ArtifactError(
+            f"{path} has table version {version!r}, this wootz writes {VERSION}: name another"
+        )
     if table.get("target") != target:
         raise ArtifactError(
             f"{path} is the table of {table.get('target')!r}, the device runs the kernels of {target}: "
@@ -109,7 +116,9 @@ def _read(path: Path, target: str) -> list[Row]:
 
 
 def _row(row: Any, where: str) -> Row:
-    wrong = next((k for k, t in _TYPES.items() if not isinstance(row, dict) or not isinstance(row.get(k), t)), "")
+    wrong = next(
+        (k for k, t in _TYPES.items() if not isinstance(row, dict) or not isinstance(row.get(k), t)), ""
+    )
     if wrong or set(row) != set(_TYPES) or not all(type(v) is int for v in row["shape"].values()):
         what = f"its {wrong} is {row.get(wrong)!r}" if wrong and isinstance(row, dict) else "it is none"
         raise ArtifactError(f"{where}: a damaged row ({what}): delete its line, and measure the shape again")
