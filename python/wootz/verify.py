@@ -77,9 +77,7 @@ def _copy(value: Any) -> Any:
     return value.map(np.copy) if hasattr(value, "fields") else value.copy()
 
 
-def blank(
-    record: Mapping[str, Any], value: Any, shape: tuple[int, ...], dtype: str, where: Memory
-) -> Output:
+def blank(record: Mapping[str, Any], value: Any, shape: tuple[int, ...], dtype: str, where: Memory) -> Output:
     """What a kernel is to write to, filled with poison. record: its output's; value: of an operand that is
     the output, what it holds; for an output that is a tensor, one of its shape, whose written fields are then
     read as one row of bytes."""

@@ -75,7 +75,7 @@ def cases(
     formats: Sequence[str],
     dtypes: Sequence[str],
 ) -> list[Case]:
-    """Those cells whose kernel (with or without options), format and dtype match a pattern, at every shape; no
+    """Those cells whose kernel (with or without options), format and dtype match a pattern, at each shape; no
     pattern is all. Raises ArgumentError for a pattern that matches nothing."""
     found = list(cells)
     for what, patterns, names_of in (
