@@ -1,81 +1,31 @@
-"""What the benchmarks share: launches timed as replays of CUDA graphs, peers in turn, and the report.
-
-A GPU's clock follows the power that is drawn, so that peers are replayed in turn, and ratios are those of
-neighbours. A graph holds many launches, on operands that together outgrow the L2 where that matters.
-"""
+"""What the benchmarks share: the measuring core of `wootz bench`, its options, and the report."""
 
 from __future__ import annotations
 
 import argparse
 import datetime
 import json
-import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from wootz.bench import timing
+from wootz.bench.devices import GPU_ROTATE
+from wootz.bench.timing import Graph, Launch, Times, count_for
 
-ROTATE_BYTES = 400 << 20
-"""Of the operands of one graph: eight times the L2 of an H200."""
-
-REPLAYS, WARM = 18, 3
-"""Replays of each graph, and how many of them, the first, do not count."""
-
-Launch = Callable[[], object]
-
-
-class Graph:
-    """A CUDA graph of launches in a row; the first two run once before, for what is made at first use."""
-
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        for launch in launches[:2]:
-            launch()
-        torch.cuda.synchronize()
-        self._graph, self._count = torch.cuda.CUDAGraph(), len(launches)
-        with torch.cuda.graph(self._graph):
-            for launch in launches:
-                launch()
-
-    def replay(self) -> float:
-        """Microseconds of one launch."""
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        self._graph.replay()
-        stop.record()
-        stop.synchronize()
-        return float(start.elapsed_time(stop)) * 1e3 / self._count
-
-
-@dataclass(frozen=True)
-class Times:
-    """us: a launch's median microseconds, of each peer. ratios: the median of its time over the first peer's,
-    over the replays."""
-
-    us: tuple[float, ...]
-    ratios: tuple[float, ...]
+__all__ = ["Graph", "Launch", "Times", "count_for"]
 
 
 def measure(*peers: Sequence[Launch]) -> Times:
     """Peers, each a graph of its launches, replayed in turn."""
-    graphs = [Graph(launches) for launches in peers]
-    rounds = [[graph.replay() for graph in graphs] for _ in range(REPLAYS)][WARM:]
-    return Times(
-        tuple(map(statistics.median, zip(*rounds))),
-        tuple(statistics.median(times[i] / times[0] for times in rounds) for i in range(len(graphs))),
-    )
-
-
-def count_for(launch: Launch, us: float) -> int:
-    """Launches in a graph of about so many microseconds: 2 to 200."""
-    return max(2, min(200, int(us / Graph([launch] * 2).replay())))
+    return timing.measure(peers)
 
 
 def copies_for(size: int, least: int = 4) -> int:
     """Operands of `size` bytes that together outgrow the L2."""
-    return max(least, -(-ROTATE_BYTES // size))
+    return timing.copies_for(size, least, GPU_ROTATE)
 
 
 def read_bandwidth() -> float:

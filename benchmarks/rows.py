@@ -11,20 +11,15 @@ python benchmarks/rows.py [--dtypes f16,bf16,f32] [--shape 8192x8192] [--only so
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import common
 import torch
 import wootz
 
 ROTATE_BYTES = 300 << 20
-REPLAYS = 25
 TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 functional = torch.nn.functional
 
@@ -95,26 +90,6 @@ CASES = (
 )  # fmt: skip
 
 
-def graph_of(launches: Sequence[Callable[[], object]]) -> Any:
-    for launch in launches[:2]:
-        launch()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for launch in launches:
-            launch()
-    return graph
-
-
-def replay_us(graph: Any, launches: int) -> float:
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    graph.replay()
-    stop.record()
-    stop.synchronize()
-    return float(start.elapsed_time(stop)) * 1e3 / launches
-
-
 def run(lib: Any, case: Case, dtype: str, m: int, n: int) -> dict[str, Any]:
     """Microseconds of ours, torch's and a copy of [m, n], and what follows from them."""
     bytes_each = m * n * TYPES[dtype].itemsize
@@ -130,29 +105,24 @@ def run(lib: Any, case: Case, dtype: str, m: int, n: int) -> dict[str, Any]:
     beside |= {"cosines": angles.cos().to(TYPES[dtype]), "sines": angles.sin().to(TYPES[dtype])}
     copies = [torch.empty_like(x) for x in random]
     outs = [kernel(*case.operands(x, beside)) for x in random]
-    ours = graph_of([lambda x=x, y=y: kernel(*case.operands(x, beside), out=y) for x, y in zip(random, outs)])
-    theirs = graph_of([lambda x=x: case.theirs(x, beside) for x in random])
-    copy = graph_of([lambda x=x, y=y: y.copy_(x) for x, y in zip(random, copies)])
-    times = [[replay_us(each, count) for each in (ours, theirs, copy)] for _ in range(REPLAYS)][3:]
-    us, torch_us, copy_us = (statistics.median(column) for column in zip(*times))
-    of_copy = statistics.median(case.traffic / 2 * row[2] / row[0] for row in times)
+    ours = [lambda x=x, y=y: kernel(*case.operands(x, beside), out=y) for x, y in zip(random, outs)]
+    theirs = [lambda x=x: case.theirs(x, beside) for x in random]
+    copy = [lambda x=x, y=y: y.copy_(x) for x, y in zip(random, copies)]
+    times = common.measure(ours, theirs, copy)
+    us, torch_us, copy_us = times.us
     name = ".".join((case.kernel, *case.options.values()))
     return {
         "kernel": name, "dtype": dtype, "m": m, "n": n, "us": round(us, 1), "torch_us": round(torch_us, 1),
-        "copy_us": round(copy_us, 1), "of_copy": round(of_copy, 3),
-        "of_torch": round(statistics.median(row[1] / row[0] for row in times), 2),
+        "copy_us": round(copy_us, 1), "of_copy": round(case.traffic / 2 * times.ratios[2], 3),
+        "of_torch": round(times.ratios[1], 2),
     }  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = common.parser(__doc__)
     parser.add_argument("--dtypes", default="f16,bf16,f32")
     parser.add_argument("--shape", default="8192x8192")
     parser.add_argument("--only", default="")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--artifacts")
     options = parser.parse_args()
     m, n = map(int, options.shape.split("x"))
     lib, rows = wootz.load(options.artifacts), []
@@ -161,10 +131,7 @@ def main() -> None:
         for dtype in options.dtypes.split(","):
             rows.append(run(lib, case, dtype, m, n))
             print(rows[-1], flush=True)
-    if options.json:
-        device = torch.cuda.get_device_name()
-        header = {"device": device, "torch": torch.__version__, "date": datetime.date.today().isoformat()}
-        options.json.write_text(json.dumps({**header, "rows": rows}, indent=1) + "\n")
+    common.write(options.json, rows)
 
 
 if __name__ == "__main__":

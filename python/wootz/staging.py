@@ -39,7 +39,8 @@ class Memory:
     get: Callable[[Any, str], NDArray[Any]]
 
 
-def _storage(dtype: str) -> np.dtype[Any]:
+def storage(dtype: str) -> np.dtype[Any]:
+    """NumPy's type for the raw storage of a dtype."""
     found: np.dtype[Any] = np.dtype(reference.DTYPES[dtype][2])
     return found
 
@@ -65,10 +66,10 @@ def _poisoned(
     shape: tuple[int, ...], dtype: str, guard: int, held: NDArray[Any] | None
 ) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """(all bytes, the array of the shape in their middle)."""
-    storage = _storage(dtype)
-    size = int(np.prod(shape)) * storage.itemsize
+    kind = storage(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
     raw = np.full(size + 2 * guard, POISON, dtype=np.uint8)
-    inner = raw[guard : guard + size].view(storage).reshape(shape)
+    inner = raw[guard : guard + size].view(kind).reshape(shape)
     if held is not None:
         inner.view(np.uint8).reshape(-1)[:] = np.ascontiguousarray(held).view(np.uint8).reshape(-1)
     return raw, inner
@@ -95,10 +96,11 @@ def _cpu() -> Memory:
         raw, inner = _poisoned(shape, dtype, GUARD, held)
         return Output(_named(inner, dtype), lambda: (inner, _whole(raw)))
 
-    return Memory(_named, output, lambda array, dtype: array.view(_storage(dtype)))
+    return Memory(_named, output, lambda array, dtype: array.view(storage(dtype)))
 
 
-def _torch(torch: Any, device: str) -> Memory:
+def torch_types(torch: Any) -> dict[str, Any]:
+    """torch's types by dtype: those that it has."""
     names = {
         "f16": "float16",
         "bf16": "bfloat16",
@@ -108,7 +110,11 @@ def _torch(torch: Any, device: str) -> Memory:
         "bool": "bool",
     }
     names |= {"u8": "uint8", "u16": "uint16", "u32": "uint32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
-    kinds = {dtype: getattr(torch, name) for dtype, name in names.items() if hasattr(torch, name)}
+    return {dtype: getattr(torch, name) for dtype, name in names.items() if hasattr(torch, name)}
+
+
+def _torch(torch: Any, device: str) -> Memory:
+    kinds = torch_types(torch)
 
     def put(raw: NDArray[Any], dtype: str) -> Any:
         if not raw.flags.c_contiguous and min(raw.strides) >= 0:  # torch has no strides that lead back
@@ -131,7 +137,7 @@ def _torch(torch: Any, device: str) -> Memory:
 
     def get(array: Any, dtype: str) -> NDArray[Any]:
         raw: NDArray[Any] = array.reshape(-1).view(torch.uint8).cpu().numpy()
-        return raw.view(_storage(dtype)).reshape(tuple(array.shape))
+        return raw.view(storage(dtype)).reshape(tuple(array.shape))
 
     return Memory(put, output, get)
 
@@ -142,13 +148,12 @@ def _own(device: str) -> Memory:
 
     def output(shape: tuple[int, ...], dtype: str, held: NDArray[Any] | None = None) -> Output:
         array = to_device(_named(_poisoned(shape, dtype, 0, held)[1], dtype), device)
-        storage = _storage(dtype)
-        return Output(array, lambda: (array.numpy().view(storage), True))
+        return Output(array, lambda: (array.numpy().view(storage(dtype)), True))
 
     def put(raw: NDArray[Any], dtype: str) -> Any:
         return to_device(_named(raw, dtype), device)
 
-    return Memory(put, output, lambda array, dtype: array.numpy().view(_storage(dtype)))
+    return Memory(put, output, lambda array, dtype: array.numpy().view(storage(dtype)))
 
 
 def memory(device: str) -> Memory:

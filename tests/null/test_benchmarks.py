@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wootz.bench import devices, timing
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 SCRIPTS = ("gemm", "qgemv", "qmm")
@@ -88,19 +89,18 @@ def test_peers_are_replayed_in_turn(clock: Clock) -> None:
     times = common.measure([clock.launch("a", 10.0)] * 4, [clock.launch("b", 25.0)] * 3)
     assert times.us == pytest.approx((10.0, 25.0))
     assert times.ratios == pytest.approx((1.0, 2.5))
-    assert clock.replays == ["a", "b"] * common.REPLAYS
+    assert clock.replays == ["a", "b"] * timing.REPLAYS
 
 
-def test_ratios_are_those_of_neighbours(clock: Clock) -> None:
+def test_ratios_are_those_of_neighbours(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the device falls to half: each median moves, the ratio does not."""
-    common = importlib.import_module("common")
-    graph, slow = common.Graph, iter([1.0] * 14 + [3.0] * 100)
+    graph, slow = timing.Graph, iter([1.0] * 14 + [3.0] * 100)
 
     def replay(self: Any) -> float:
         return float(graph.replay(self)) * next(slow)
 
-    common.Graph = type("Slowing", (graph,), {"replay": replay})
-    times = common.measure([clock.launch("a", 10.0)], [clock.launch("b", 20.0)])
+    monkeypatch.setattr(timing, "Graph", type("Slowing", (graph,), {"replay": replay}))
+    times = timing.measure([[clock.launch("a", 10.0)], [clock.launch("b", 20.0)]])
     assert times.us == pytest.approx((30.0, 60.0))
     assert times.ratios == pytest.approx((1.0, 2.0))
 
@@ -115,7 +115,7 @@ def test_graphs_are_long_enough_and_operands_many_enough(clock: Clock) -> None:
         4,
         2,
     )
-    assert common.copies_for(30 << 20) * 30 << 20 >= common.ROTATE_BYTES
+    assert common.copies_for(30 << 20) * 30 << 20 >= devices.GPU_ROTATE
 
 
 def test_the_report(clock: Clock, tmp_path: Path) -> None:
