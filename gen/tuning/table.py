@@ -111,13 +111,9 @@ def _row(row: Any, where: str) -> Row:
 
 
 def rows_of(tables: Tables, cell: Cell) -> list[Row]:
-    """Those of a cell: first those of its own format; of two of a shape on a device the first."""
+    """Those of a cell, first those of its own format."""
     mine = [row for row in tables.get(cell.target, ()) if row.is_for(cell)]
-    mine.sort(key=lambda row: row.format != (cell.format or name.NO_FORMAT))
-    found: dict[Any, Row] = {}
-    for row in mine:
-        found.setdefault((row.shape, row.device), row)
-    return list(found.values())
+    return sorted(mine, key=lambda row: row.format != (cell.format or name.NO_FORMAT))
 
 
 @dataclass(frozen=True)
@@ -134,9 +130,13 @@ class Tuning:
 
 
 def records(tables: Tables, cell: Cell, entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the index has of a cell's rows: those whose variant is one of its entries."""
-    there = {entry["symbol"] for entry in entries}
-    return [row.record(row.symbol(cell)) for row in rows_of(tables, cell) if row.symbol(cell) in there]
+    """What the index has of a cell's rows: those whose variant is one of its entries; of two of a shape on a
+    device the first."""
+    there, found = {entry["symbol"] for entry in entries}, dict[Any, dict[str, Any]]()
+    for row in rows_of(tables, cell):
+        if row.symbol(cell) in there:
+            found.setdefault((row.shape, row.device), row.record(row.symbol(cell)))
+    return list(found.values())
 
 
 def stale(tables: Tables, cells: Iterable[Mapping[str, Any]], jobs: Mapping[str, Cell]) -> Iterator[str]:

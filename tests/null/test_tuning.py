@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gen import emission, emit, explain, index, plan
+from gen import emit, explain, index, plan
 from gen.provenance import BuildError
 from gen.tuning import table
 from gen.tuning.table import Tuning
@@ -143,12 +142,16 @@ def test_a_damaged_table(tmp_path: Path, text: str, message: str) -> None:
         ({"shape": {}}, "shape is {}; want extents by name"),
     ],
 )
-def test_a_damaged_row(bench: Bench, row: dict[str, Any], message: str) -> None:
-    folder = write(bench.root / "tuning", row)
-    done = bench.run("--targets", "sm_90a", "--tuning", str(folder))
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_a_damaged_row(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    with pytest.raises(BuildError) as raised:
+        table.read(write(tmp_path, row))
+    assert message in str(raised.value)
+
+
+def test_a_damaged_row_is_one_line_of_a_build(bench: Bench) -> None:
+    done = bench.run("--targets", "cpu", "--tuning", str(write(bench.root / "tuning", {"us": None})))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert not (bench.out / "index.json").exists()
 
 
 def test_no_folder_is_no_rows(tmp_path: Path) -> None:
@@ -163,23 +166,19 @@ def units(kernel: str, fmt: str, target: str) -> plan.Unit:
 
 @pytest.mark.parametrize(
     ("kernel", "fmt", "target", "least"),
-    [("qgemv", "int4", "sm_90a", 20), ("qgemv", "int4", "cpu", 8), ("qmm_packed", "mxfp4", "sm_90a", 20)],
+    [("qgemv", "int8", "sm_90a", 15), ("qgemv", "int8", "cpu", 8), ("qmm_packed", "mxfp4", "sm_90a", 20)],
 )
 def test_tiles_are_more_variants_of_the_same_cells(kernel: str, fmt: str, target: str, least: int) -> None:
     unit = units(kernel, fmt, target)
-    plain, every = emission.rendered(unit), emission.rendered(Tuning(every=True).apply(unit))
-
-    def named(made: emission.Rendered, dtype: str) -> Sequence[str]:
-        return [e["entry"]["symbol"] for e in made.entries if e["dtype"] == dtype]
-
-    for dtype in unit.dtypes:
-        usual, all_of_them = named(plain, dtype), named(every, dtype)
-        assert all_of_them[: len(usual)] == usual  # the order of trial stays
-        assert len(all_of_them) >= len(usual) + least
-    named_one = named(every, unit.dtypes[0])[-1]
-    some = emit.emit(unit.kernel, unit.format, unit.target, unit.dtypes, (named_one,))
-    assert len(some.entries) == len(plain.entries) + 1
-    assert len({e.symbol for e in some.entries}) == len(some.entries)
+    given = unit.kernel, unit.format, unit.target, ("bf16",)
+    plain, every = emit.emit(*given), emit.emit(*given, (plan.ALL,))
+    usual, all_of_them = ([entry.symbol for entry in made.entries] for made in (plain, every))
+    assert all_of_them[: len(usual)] == usual  # the order of trial stays
+    assert len(set(all_of_them)) == len(all_of_them) >= len(usual) + least
+    one = emit.emit(*given, (all_of_them[-1],))
+    assert [entry.symbol for entry in one.entries] == [*usual, all_of_them[-1]]
+    assert Tuning(every=True).apply(unit).tiles == (plan.ALL,)
+    assert Tuning().apply(unit) == unit
 
 
 def test_explain_says_what_was_measured(tmp_path: Path) -> None:
