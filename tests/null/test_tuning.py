@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wootz.tune.command import _parser as tune_parser
+from wootz.verify import _parser as verify_parser
 
-from gen import emit, explain, index, plan
+from gen import cli, emit, explain, family, index, plan
 from gen.provenance import BuildError
 from gen.tuning import table
 from gen.tuning.table import Tuning
@@ -179,6 +181,18 @@ def test_tiles_are_more_variants_of_the_same_cells(kernel: str, fmt: str, target
     assert [entry.symbol for entry in one.entries] == [*usual, all_of_them[-1]]
     assert Tuning(every=True).apply(unit).tiles == (plan.ALL,)
     assert Tuning().apply(unit) == unit
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    chapter = (toy.ROOT / "README.md").read_text(encoding="utf-8").split("\n## Tune\n")[1].split("\n## ")[0]
+    block = chapter.split("```sh\n")[1].split("```")[0]
+    parsers = {"tune": tune_parser(), "verify": verify_parser()}
+    for line in block.splitlines():
+        program, verb, *rest = line.split()
+        assert program == "wootz"
+        assert parsers[verb].parse_args(rest) if verb in parsers else cli._parser().parse_args([verb, *rest])
+    having = [kernel for kernel in SHIPPED.kernels if family.family(kernel).tiles]
+    assert all(f"`{kernel}`" in chapter for kernel in having)
 
 
 def test_explain_says_what_was_measured(tmp_path: Path) -> None:
