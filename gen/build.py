@@ -21,6 +21,7 @@ from .provenance import BuildError
 from .scale import costs, overweight, shards
 from .scale.budgets import Budgets
 from .state import ArtifactRecord, UnitRecord
+from .tuning import table
 
 
 def generate(options: Options, output: Output) -> Summary:
@@ -63,8 +64,9 @@ def _plan(options: Options, output: Output) -> Planned:
     for note in selection.notes:
         output.say(note)
     rows: dict[tuple[str, str], Row] = {}
+    tuning = table.Tuning(table.read(options.tuning), options.request.tiles == "all")
     every = list(plan.units(loaded, selection))
-    parts = [[unit for unit in every if unit.jobs]]
+    parts = [[tuning.apply(unit) for unit in every if unit.jobs]]
     if options.shard:
         known = costs.of_manifest(options.manifest, options.costs)
         parts = shards.split(parts[0], known, options.shard.of)
@@ -90,8 +92,9 @@ def cell_records(
     artifacts: Mapping[str, ArtifactRecord],
     tools: toolchain.Toolchain,
     evidence: index.Evidence,
+    tables: table.Tables | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The index' record of each job. BuildError for a job without an entry."""
+    """The index' record of each job. tables: rows of selections. BuildError for a job without an entry."""
     for unit, record in pairs:
         files = [
             {"file": path, "size": artifacts[path].size, "sha256": artifacts[path].sha256, "isa": isa}
@@ -107,6 +110,8 @@ def cell_records(
             entries = [e["entry"] for e in mine]
             left_out = {e["symbol"]: refused[e["symbol"]] for e in entries if e["symbol"] in refused}
             types = mine[0].get("types")
+            kept = [e for e in entries if e["symbol"] not in left_out]
+            measured = table.records(tables or {}, cell, kept)
             yield {
                 "key": cell.key,
                 "kernel": cell.kernel,
@@ -122,7 +127,8 @@ def cell_records(
                 "source_sha256": record.sha256,
                 "source_kind": record.kind,
                 "evidence": index.evidence_of(cell.key, record.sha256, bool(files), evidence),
-                "entries": [e for e in entries if e["symbol"] not in left_out],
+                "entries": kept,
+                **({"measured": measured} if measured else {}),
                 **({"left_out": left_out} if left_out else {}),
             }
 
@@ -149,7 +155,7 @@ def build(options: Options, output: Output) -> Summary:
     """Build a folder of artifacts. Failed jobs are in the summary; what stops the whole build raises
     BuildError."""
     generator = state.generator_digest()
-    files = state.files_digest(generator, options.manifest, options.evidence)
+    files = state.files_digest(generator, options.manifest, options.evidence, table.paths(options.tuning))
     if saved := state.fresh(options.out, options.inputs(files)):
         return Summary.unchanged(saved)
     planned = _plan(options, output)
@@ -167,7 +173,7 @@ def build(options: Options, output: Output) -> Summary:
         if not summary.failures:
             compiled.read.update(planned.read)
             checks = shipped_checks.write(options.out, [unit.kernel for unit in units])
-            made = _index(options, planned, pairs, tools, compiled, generator)
+            made = _index(options, planned, pairs, tools, compiled, generator, output)
             summary.failures = made.over
             if not made.over:
                 provenance.write_lines(options.out / name.INDEX, made.lines)
@@ -204,10 +210,14 @@ def _index(
     tools: toolchain.Toolchain,
     compiled: Compiled,
     generator: str,
+    output: Output,
 ) -> Made:
     """The index of what was compiled. Budgets of a shard are looked at where it is merged."""
-    evidence = index.read_evidence(options.evidence)
-    sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence))
+    evidence, tables = index.read_evidence(options.evidence), table.read(options.tuning)
+    sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence, tables))
+    jobs = {cell.key: cell for unit, _ in pairs for cell in unit.jobs}
+    for message in table.stale(tables, sections["cells"], jobs):
+        output.say(message)
     if options.shard:
         part = shards.record(options.shard, planned.parts, generator, evidence)
         part["budgets"] = planned.budgets.to_json()

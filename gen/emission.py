@@ -49,7 +49,7 @@ def rendered(unit: plan.Unit) -> Rendered:
     """Everything that is emitted for a unit. BuildError names the unit where emission fails."""
     started = time.process_time()
     try:
-        emitted = emit.emit(unit.kernel, unit.format, unit.target, unit.dtypes)
+        emitted = emit.emit(unit.kernel, unit.format, unit.target, unit.dtypes, unit.tiles)
     except ProjectError as error:
         raise BuildError(f"{unit.key}: {error}") from error
     except Exception as error:

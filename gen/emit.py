@@ -4,7 +4,7 @@ input."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -13,7 +13,7 @@ from typing import Any
 from . import gate, geometry, passes
 from .axes import Format
 from .dsl import Builder
-from .family import Arg, Formula, Instance, Launch, Variant, plain
+from .family import Arg, Family, Formula, Instance, Launch, Variant, plain
 from .ir import Function
 from .lower import cpu, cuda, metal, templates
 from .lower.walker import Dialect, refused
@@ -29,6 +29,9 @@ RENDER: dict[str, tuple[Callable[[Sequence[Function]], str], Dialect]] = {
     "cuda": (cuda.render, cuda.DIALECT),
     "metal": (metal.render, metal.DIALECT),
 }
+ALL = "*"
+"""In place of symbols of further variants: every one."""
+
 DTYPE_FEATURES = {"bf16": "bf16"}
 """Activation types that a target must declare."""
 
@@ -101,8 +104,15 @@ def kernel_record(kernel: KernelSpec) -> dict[str, Any]:
     return {"key": kernel.name, **declared, "options": sorted(kernel.options), **knobs, **check}
 
 
-def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[str, ...]) -> Emitted:
-    """The source of one artifact, all dtypes, options and variants as entry points; no provenance line."""
+def emit(
+    kernel: KernelSpec,
+    fmt: Format | None,
+    target: Target,
+    dtypes: tuple[str, ...],
+    tiles: tuple[str, ...] = (),
+) -> Emitted:
+    """The source of one artifact, all dtypes, options and variants as entry points; no provenance line.
+    tiles: symbols of further variants that it has, or (ALL,)."""
     # Text depends on a target's language, features and limits alone, so that targets can share it.
     shape = Target(
         "", target.backend, features=target.features, simd=target.simd, max_threads=target.max_threads,
@@ -112,7 +122,7 @@ def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[s
     if kernel.own and kernel.own.written:
         return _written(kernel, kernel.own.written, fmt, shape, dtypes)
     axes = tuple(kernel.options.items()), tuple(kernel.knobs.items())
-    return _emit(kernel.name, kernel.own, *axes, fmt, shape, dtypes)
+    return _emit(kernel.name, kernel.own, *axes, fmt, shape, dtypes, tiles)
 
 
 def _written(
@@ -153,6 +163,7 @@ def _emit(
     fmt: Format | None,
     target: Target,
     dtypes: tuple[str, ...],
+    tiles: tuple[str, ...] = (),
 ) -> Emitted:
     declared = family_of(KernelSpec(kernel, dtypes, own=own))
     render = RENDER[target.backend][0]
@@ -163,8 +174,7 @@ def _emit(
         if declared.accepts and declared.accepts(fmt, dtype, target, chosen):
             continue
         types = declared.types(dtype, chosen) if declared.types else {}
-        for variant in declared.variants(fmt, dtype, target, chosen):
-            name = symbol(kernel, variant.options, fmt.name if fmt else None, dtype, variant.suffix)
+        for name, variant in _variants(declared, kernel, fmt, dtype, target, chosen, tiles):
             gate.rows(variant.gate)
             if isinstance(variant, Instance):
                 _check_instance(name, target, variant)
@@ -183,6 +193,27 @@ def _emit(
         raise ValueError(f"{instances[0][0]}: device templates are for CUDA, not for {target.backend}")
     text = "\n".join(part for part in (render(functions) if functions else "", _inlined(instances)) if part)
     return Emitted(text, tuple(entries), _stub(instances), bool(instances))
+
+
+def _variants(
+    declared: Family,
+    kernel: str,
+    fmt: Format | None,
+    dtype: str,
+    target: Target,
+    options: dict[str, str],
+    tiles: tuple[str, ...],
+) -> Iterator[tuple[str, Variant | Instance]]:
+    """The variants of one cell by their symbols: all of its family, then those of its tiles that are
+    wanted."""
+
+    def named(variant: Variant | Instance) -> str:
+        return symbol(kernel, variant.options, fmt.name if fmt else None, dtype, variant.suffix)
+
+    yield from ((named(each), each) for each in declared.variants(fmt, dtype, target, options))
+    for each in declared.tiles(fmt, dtype, target, options) if tiles and declared.tiles else ():
+        if ALL in tiles or named(each) in tiles:
+            yield named(each), each
 
 
 def _inlined(instances: Sequence[tuple[str, Instance]]) -> str:

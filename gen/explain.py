@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,15 @@ from .manifest import Manifest
 from .project.lookup import family_of
 from .provenance import BuildError
 from .state import UnitRecord
+from .tuning.table import Tuning, rows_of
 
+NO_TUNING = Tuning()
 _LONG = ("values", "positions")  # tables that would bury the rest
 
 
-def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path | None) -> dict[str, Any]:
+def explain(
+    manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path | None, tuning: Tuning = NO_TUNING
+) -> dict[str, Any]:
     """Everything about kernel x format x target. `folder`: where it was built, for evidence. PlanError as
     `select`."""
     profile = next(iter(manifest.profiles))
@@ -28,6 +32,7 @@ def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path
             f"kernel {kernel} has no cells with format {fmt} on target {target}: see formats and targets of "
             f"{kernel}, and kernels of {target}, in the manifest"
         )
+    unit = tuning.apply(unit)
     fact: dict[str, Any] = {
         "unit": unit.key,
         "axes": _short(unit.format.descriptor()) if unit.format else None,
@@ -37,6 +42,7 @@ def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path
         "artifacts": [path for _, path in unit.artifacts],
         "commands": _commands(unit, None),
         "entries": [],
+        "measured": [],
         "tiles": _tiles(unit),
     }
     if unit.jobs:
@@ -47,6 +53,7 @@ def explain(manifest: Manifest, kernel: str, fmt: str, target: str, folder: Path
         fact["entries"] = [
             {"dtype": e["dtype"], "options": e["options"], **e["entry"]} for e in record.entries
         ]
+        fact["measured"] = _measured(unit, tuning, [e["symbol"] for e in fact["entries"]])
         _add_evidence(fact, folder)
     return fact
 
@@ -61,6 +68,15 @@ def _tiles(unit: plan.Unit) -> list[dict[str, Any]]:
             cost = vars(each.cost) if each.cost else {}
             found.append({"cell": cell.key, "point": dict(each.point), **cost, "reason": each.reason})
     return found
+
+
+def _measured(unit: plan.Unit, tuning: Tuning, symbols: Collection[str]) -> list[dict[str, Any]]:
+    """The rows of selection tables that name the unit's cells. counts: whether there is such a variant."""
+    return [
+        {"cell": cell.key, **vars(row), "shape": dict(row.shape), "counts": row.symbol(cell) in symbols}
+        for cell in unit.jobs
+        for row in rows_of(tuning.tables, cell)
+    ]
 
 
 def _short(value: Any) -> Any:
@@ -112,11 +128,22 @@ def as_text(fact: Mapping[str, Any]) -> str:
         lines.append(f"    {_launch(entry)}")
         lines.append(f"    ({', '.join(f'{kind} {label}: {role}' for label, kind, role in entry['args'])})")
         lines += [f"    {key} {_shown(entry[key])}" for key in _MORE if key in entry]
+    lines += ["", "measured shapes"] if fact.get("measured") else []
+    lines += map(_measured_text, fact.get("measured") or ())
     lines += ["", "tiles"] if fact["tiles"] else []
     for tile in fact["tiles"]:
         point = ", ".join(f"{axis} {value}" for axis, value in tile["point"].items())
         lines.append(f"  {tile['cell']}  {point}: {tile['reason'] or 'allowed'}")
     return "\n".join(lines)
+
+
+def _measured_text(row: Mapping[str, Any]) -> str:
+    """Which variant a shape gets, and what speaks for it."""
+    extents = " ".join(f"{axis}={extent}" for axis, extent in row["shape"].items())
+    beside = f" (next: {row['next']}, {row['next_us']} us)" if row["next"] else ""
+    timed = f"{row['variant']}, {row['us']} us{beside} on {row['device']}"
+    verdict = "tuned" if row["counts"] else "does not count, there is no such variant"
+    return f"  {row['cell']}  {extents}: {timed}, source {row['source'][:12]}: {verdict}"
 
 
 _MORE = ("cluster", "workspace", "maps", "prologue", "gate", "spills")

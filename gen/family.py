@@ -217,7 +217,8 @@ class Family:
     scalars: numbers of a call. types(dtype, options): dtypes of operands and output that are not the cell's,
     by name. accepts(fmt, dtype, target, options): why a cell is refused, or None; declared facts only
     (absent: f16, bf16 and f32 are accepted).
-    lattice(fmt, dtype, target, options): the tiles that its template could have, for `wootz explain`. knobs:
+    lattice(fmt, dtype, target, options): the tiles that its template could have, for `wootz explain`. tiles:
+    as variants, further entries for tuning: a build has none of them but those that it is asked for. knobs:
     the values that each may have, the default first; `options` has those that are not the default."""
 
     operands: tuple[Operand, ...]
@@ -232,6 +233,7 @@ class Family:
     types: Types | None = None
     accepts: Accepts | None = None
     lattice: Lattices | None = None
+    tiles: Variants | None = None
     broadcasts: bool = False
     partial: bool = False
     extents: dict[str, Formula] = field(default_factory=dict)

@@ -20,7 +20,7 @@ class Options:
 
     `evidence`: a folder of reports. `launcher`: words before each compiler call (a compile cache). `costs`: a
     file of what compiles cost; None: the one beside the manifest, if any. `shard`: the part of the plan to
-    build; None: all of it.
+    build; None: all of it. `tuning`: a folder of selection tables, or None.
     """
 
     manifest: Path
@@ -32,6 +32,7 @@ class Options:
     launcher: tuple[str, ...] = ()
     costs: Path | None = None
     shard: Shard | None = None
+    tuning: Path | None = None
 
     def inputs(self, files: str) -> str:
         """A digest of all that the build depends on, from the digest of its input files."""

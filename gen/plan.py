@@ -29,6 +29,9 @@ from .target import Target
 JOB, SKIP, REFUSED = "job", "skip", "refused"
 """States of a cell."""
 
+ALL = emit.ALL
+"""In place of a unit's tiles: every one that its templates can have."""
+
 
 def load(path: Path) -> Manifest:
     """A manifest, checked against the kernels that this generator has. Raises ManifestError."""
@@ -70,12 +73,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Unit:
-    """One source file: every cell of kernel x format x target."""
+    """One source file: every cell of kernel x format x target. tiles: symbols of the further variants that
+    it has (see Family.tiles), or (ALL,)."""
 
     kernel: KernelSpec
     format: Format | None
     target: Target
     cells: tuple[Cell, ...]
+    tiles: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -121,13 +126,16 @@ class Unit:
 
 @dataclass(frozen=True)
 class Request:
-    """What a command line asks for. A filter is a list of names or globs; empty means all."""
+    """What a command line asks for. A filter is a list of names or globs; empty means all. tiles: "all":
+    every tile that templates can have, for tuning; "": the default ones and those that selection tables name.
+    """
 
     profile: str = "default"
     targets: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
     knobs: tuple[str, ...] = ()
+    tiles: str = ""
 
 
 @dataclass(frozen=True)

@@ -156,10 +156,10 @@ def digest_of(parts: Any) -> str:
     return hashlib.sha256(json.dumps([parts, host], sort_keys=True).encode()).hexdigest()
 
 
-def files_digest(generator: str, manifest: Path, evidence: Path) -> str:
-    """Of every file that a build reads itself. BuildError where one cannot be read."""
+def files_digest(generator: str, manifest: Path, evidence: Path, tables: Iterable[Path] = ()) -> str:
+    """Of every file that a build reads itself. tables: of selections. BuildError where one cannot be read."""
     digest = hashlib.sha256(generator.encode())
-    for path in [manifest, *sorted(evidence.glob("*.json"))]:
+    for path in [manifest, *sorted(evidence.glob("*.json")), *tables]:
         try:
             digest.update(hashlib.sha256(path.read_bytes()).digest())
         except OSError as error:
@@ -186,7 +186,8 @@ class Digester:
 
     def unit(self, unit: Unit) -> str:
         """Of everything that a unit's text depends on."""
-        parts = (self.generator, *map(self._text, (unit.kernel, unit.format, unit.target)), repr(unit.dtypes))
+        texts = map(self._text, (unit.kernel, unit.format, unit.target))
+        parts = (self.generator, *texts, repr(unit.dtypes), repr(unit.tiles))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 _BESIDE = Path(__file__).resolve().parents[2]
 MANIFEST = _BESIDE / "kernels.yaml"
 EVIDENCE = _BESIDE / "evidence"
+TUNING = _BESIDE / "tuning"
 ARTIFACTS = _BESIDE / "artifacts"
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -32,9 +33,8 @@ def request(args: argparse.Namespace) -> Any:
     """The plan.Request of the options that `plan_options` adds."""
     from ..plan import Request
 
-    return Request(
-        args.profile, *(names(getattr(args, f)) for f in ("targets", "formats", "kernels", "knobs"))
-    )
+    filters = {f: names(getattr(args, f)) for f in ("targets", "formats", "kernels", "knobs")}
+    return Request(args.profile, **filters, tiles="all" if getattr(args, "tiles", "") == "all" else "")
 
 
 def jobs(text: str) -> int:
@@ -90,6 +90,14 @@ def folder_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--evidence", type=Path, default=EVIDENCE, metavar="DIR", help="reports of wootz verify"
     )
+    tuning_options(parser)
+
+
+def tuning_options(parser: argparse.ArgumentParser) -> None:
+    """Which variants a unit has."""
+    text = "the default variants and those that selection tables name, or every tile, for wootz tune"
+    parser.add_argument("--tiles", choices=("default", "all"), default="default", help=text)
+    parser.add_argument("--tuning", type=Path, default=TUNING, metavar="DIR", help="selection tables")
 
 
 def _build_options(args: argparse.Namespace) -> Any:
@@ -109,6 +117,7 @@ def _build_options(args: argparse.Namespace) -> Any:
         launcher=tuple(shlex.split(os.environ.get("WOOTZ_LAUNCHER", ""))),
         costs=getattr(args, "costs", None),
         shard=Shard.parse(shard) if shard else None,
+        tuning=args.tuning,
     )
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ._shared import ARTIFACTS, DONE, MANIFEST
+from ._shared import ARTIFACTS, DONE, MANIFEST, tuning_options
 
 TEXT = "The chain of one cell, from axes to launch formula."
 
@@ -18,14 +18,17 @@ def options(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument("--manifest", type=Path, default=MANIFEST, metavar="FILE")
     parser.add_argument("--artifacts", "--out", type=Path, metavar="DIR", help="the folder it was built in")
+    tuning_options(parser)
     parser.add_argument("--json", action="store_true")
 
 
 def run(args: argparse.Namespace) -> int:
     from .. import explain, plan
+    from ..tuning import table
 
     manifest = plan.load(args.manifest)
     folder = args.artifacts or (ARTIFACTS if ARTIFACTS.is_dir() else None)
-    fact = explain.explain(manifest, args.kernel, args.format, args.target, folder)
+    tuning = table.Tuning(table.read(args.tuning), args.tiles == "all")
+    fact = explain.explain(manifest, args.kernel, args.format, args.target, folder, tuning)
     print(json.dumps(fact, indent=2) if args.json else explain.as_text(fact))
     return DONE

@@ -17,7 +17,7 @@ from ..family import Formula, Variant
 from ..ir import Ref
 from ..packed import COLUMNS, Packed, Steps, steps
 from ..target import Target
-from ..tiles import Cost, Lattice, Point
+from ..tiles import Cost, Lattice, Point, allowed
 from ..vectors import threads_of
 from ._activations import Coded, Direct, Plain, Staged
 
@@ -87,7 +87,7 @@ def lattice(weights: Format, target: Target) -> Lattice:
     """Every tile that a kernel of these weights could have; `tiles` takes one for each number of rows."""
     walk = steps(weights)
     if target.simd == 1:
-        return Lattice({"m": (1, MOST_ROWS)}, lambda point: Cost(1, 0, 0))
+        return Lattice({"m": tuple(TILES), "rows": (1, 2, 4)}, lambda point: Cost(1, 0, 0))
     axes = {
         "m": tuple(TILES),
         "rows": (2, 1),
@@ -96,6 +96,19 @@ def lattice(weights: Format, target: Target) -> Lattice:
         "resident": (2, 1),
     }
     return Lattice(axes, lambda point: _cost(point, walk, target))
+
+
+def points(weights: Format, target: Target) -> Iterator[tuple[str, Tile]]:
+    """The allowed tiles of the lattice, each with a name that says all of it; none stages on the CPU."""
+    walk = steps(weights)
+    for found in allowed(lattice(weights, target), target):
+        p = found.point
+        if target.simd == 1:
+            yield f"m{p['m']}_r{p['rows']}", Tile(p["m"], p["rows"], 1, walk.vector)
+            continue
+        waves = max(1, p["stage"] // (4 * p["m"] * walk.chunk * target.simd)) if p["stage"] else 0
+        suffix = f"m{p['m']}_r{p['rows']}_g{p['groups']}_s{p['stage'] >> 10}_b{p['resident']}"
+        yield suffix, Tile(p["m"], p["rows"], p["groups"], 1, waves, p["resident"] if waves else 0)
 
 
 def _cost(point: Point, walk: Steps, target: Target) -> Cost | str:
@@ -140,6 +153,15 @@ class Gemv:
             threads = threads_of(simd, simd * tile.groups)
             when = (COLUMNS,) if self.times else (["le", "m", tile.m], COLUMNS)
             yield Variant(f"m{tile.m}", threads, self._grid(tile), self._kernel(tile, walk), when, options)
+
+    def further(self, options: dict[str, str]) -> Iterable[Variant]:
+        """The tiles of the lattice that `variants` has not, for tuning."""
+        simd, walk = self.target.simd, steps(self.weights)
+        usual = list(tiles(self.target, walk, MOST_ROWS, self.beside))
+        for suffix, tile in points(self.weights, self.target):
+            if tile not in usual:
+                threads, when = threads_of(simd, simd * tile.groups), (["le", "m", tile.m], COLUMNS)
+                yield Variant(suffix, threads, self._grid(tile), self._kernel(tile, walk), when, options)
 
     def _grid(self, tile: Tile) -> tuple[Formula, Formula, Formula]:
         alone = tile.waves and self.target.simd == 1

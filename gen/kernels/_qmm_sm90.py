@@ -6,8 +6,8 @@ tiles left over when all have had the same number are cut along k, and their sum
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from math import frexp, isfinite
 
 from ..axes import Format
@@ -104,26 +104,59 @@ def power(fmt: Format, dtype: str, exponent: int) -> int:
     return exponent - digits if exponent or not 0 <= digits <= SMALL else 0
 
 
+def usual(layout: Fragment, target: Target) -> list[Rings]:
+    """A tile of each width that suits the format, narrowest first; none at all where its side fields leave no
+    room for a wide one."""
+    found = [rings(columns, layout, target.shared_max) for columns in COLUMNS]
+    tiles = [tile for tile in found if tile]
+    return tiles if tiles and tiles[-1].columns >= WIDE else []
+
+
+def points(tile: Rings) -> Iterator[Rings]:
+    """A tile of `usual`, and its like with other batches and shorter rings: no slot is in two groups' hands,
+    and each ring has two at least."""
+    step, least = tile.groups, 2 * tile.groups
+    fewer = max(least, tile.x_slots * 2 // 3 // step * step)
+    for batch in (tile.batch, 6 - tile.batch):
+        for x_slots in dict.fromkeys((tile.x_slots, fewer)):
+            for w_slots in dict.fromkeys((tile.w_slots, max(2, tile.w_slots - step))):
+                yield replace(tile, x_slots=x_slots, w_slots=w_slots, batch=batch)
+
+
 def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
     """The tiles, narrowest first: the first whose conditions hold is launched. None at all for a format whose
     side fields leave no room for a wide one."""
+    make, tiles = _maker(fmt, dtype, target)
+    for tile in tiles:
+        yield make(f"n{tile.columns}", tile, () if tile is tiles[-1] else (_suited(tile),))
+
+
+def further(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
+    """For tuning: every point, for any number of rows of x."""
+    make, tiles = _maker(fmt, dtype, target)
+    for tile in tiles:
+        for p in points(tile):
+            yield make(f"n{p.columns}_x{p.x_slots}_w{p.w_slots}_b{p.batch}", p, ())
+
+
+def _maker(
+    fmt: Format, dtype: str, target: Target
+) -> tuple[Callable[[str, Rings, tuple[Formula, ...]], Instance], list[Rings]]:
+    """What makes an entry of a suffix, a tile and conditions; and the usual tiles."""
     layout, weights = fragment(fmt), Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
     weight = f"warpgroup::Folded<{weights.name}, {power(fmt, dtype, weights.plan.exponent)}>"
-    found = [rings(columns, layout, target.shared_max) for columns in COLUMNS]
-    tiles = [tile for tile in found if tile]
-    if not tiles or tiles[-1].columns < WIDE:
-        return
+    tiles = usual(layout, target)
     preamble = (functor(fmt, dtype, target, weights.name), wgmmas((tile.columns for tile in tiles), dtype))
-    for tile in tiles:
-        last = tile is tiles[-1]
-        yield Instance(
-            f"n{tile.columns}",
+
+    def make(suffix: str, tile: Rings, when: tuple[Formula, ...]) -> Instance:
+        return Instance(
+            suffix,
             ("qmm_sm90.cuh",),
             _text(tile, layout, weight),
             _arguments(layout),
             tile.threads,
             ("sms", 1, 1),
-            (*SUITS, *([] if last else [_suited(tile)])),
+            (*SUITS, *when),
             shared=tile.shared(layout),
             maps=_maps(tile, dtype),
             workspace=_workspace(tile, layout),
@@ -132,6 +165,8 @@ def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
             gate="hgmma+utmaldg",
             preamble=preamble,
         )
+
+    return make, tiles
 
 
 def _suited(tile: Rings) -> Formula:

@@ -13,7 +13,7 @@ from ._activations import Plain
 from ._gemv import MOST_ROWS, Gemv, Operands, lattice
 
 
-def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
     fmt = require(fmt, "qgemv")
 
     def operands(b: Builder, walk: Steps) -> Operands:
@@ -24,7 +24,15 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         w.declare_pitches(k)
         return Operands(w, Plain(b, x, m, k), y, m, n, k)
 
-    yield from Gemv(fmt, target, operands).variants(options)
+    return Gemv(fmt, target, operands)
+
+
+def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    yield from _gemv(fmt, dtype, target).variants(options)
+
+
+def tiles(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+    yield from _gemv(fmt, dtype, target).further(options)
 
 
 FAMILY = Family(
@@ -33,4 +41,5 @@ FAMILY = Family(
     variants,
     limits={"m": (0, MOST_ROWS)},
     lattice=lambda fmt, dtype, target, options: lattice(require(fmt, "qgemv"), target),
+    tiles=tiles,
 )

@@ -160,6 +160,13 @@ def warpgroup_variants(fmt: Format, dtype: str, target: Target) -> Iterator[Inst
     yield from (i for i in warp_variants(fmt, dtype, target) if not mine or i.suffix == "odd")
 
 
+def warpgroup_tiles(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
+    """Further ones, for tuning: of the template for wgmma with other rings, and of the other one."""
+    mine = tuple(_qmm_sm90.further(fmt, dtype, target))
+    yield from mine
+    yield from (i for i in warp_variants(fmt, dtype, target) if mine and i.suffix != "odd")
+
+
 def _arguments(layout: Fragment) -> tuple[Arg, ...]:
     arrays = [Arg(name, "ptr", "in") for name in ("x", "w.units", *(f"w.{t}" for t in layout.tensors))]
     return (*arrays, Arg("y", "ptr", "out"), *(Arg(axis, "u32", "shape") for axis in ("m", "n", "k")))
@@ -167,14 +174,15 @@ def _arguments(layout: Fragment) -> tuple[Arg, ...]:
 
 @dataclass(frozen=True)
 class Generation:
-    """A template, and the features of targets that it is for."""
+    """A template, and the features of targets that it is for. tiles: further variants, for tuning."""
 
     needs: frozenset[str]
     variants: Callable[[Format, str, Target], Iterable[Instance]]
+    tiles: Callable[[Format, str, Target], Iterable[Instance]] = lambda fmt, dtype, target: ()
 
 
 GENERATIONS = (
-    Generation(frozenset({"wgmma", "tma"}), warpgroup_variants),
+    Generation(frozenset({"wgmma", "tma"}), warpgroup_variants, warpgroup_tiles),
     Generation(frozenset({"mma", "cp_async"}), warp_variants),
 )
 """The first that a target has all features for is taken."""
@@ -189,6 +197,12 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
     if found is None:
         raise ValueError(f"qmm_packed: {accepts(fmt, dtype, target, options)}")
     for instance in found.variants(fmt, dtype, target):
+        yield replace(instance, options=options)
+
+
+def tiles(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Instance]:
+    found = generation(target)
+    for instance in found.tiles(require(fmt, "qmm_packed"), dtype, target) if found else ():
         yield replace(instance, options=options)
 
 
@@ -207,4 +221,5 @@ FAMILY = Family(
     Operand("y", "array", ("m", "n")),
     variants,
     accepts=accepts,
+    tiles=tiles,
 )

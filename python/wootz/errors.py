@@ -17,6 +17,7 @@ __all__ = [
     "FormatError",
     "MissingPackageError",
     "NoKernelError",
+    "NoVariantError",
     "OutOfMemoryError",
     "WootzError",
 ]
@@ -54,6 +55,10 @@ class NoKernelError(WootzError, LookupError):
 
 class ArgumentError(WootzError, ValueError):
     """An argument of a call has the wrong kind, shape, stride, alignment or range."""
+
+
+class NoVariantError(ArgumentError):
+    """No variant of a kernel takes the extents of a call; the message says what they take."""
 
 
 class DtypeError(WootzError, TypeError):

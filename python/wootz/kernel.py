@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core, arrays
 from .arguments import Call, Reader, Request
-from .errors import ArgumentError, ArtifactError, DeviceError
+from .choice import parse as parse_measured
+from .errors import ArgumentError, ArtifactError, DeviceError, near
 from .jit import sources
 from .memory import common_device
 from .modules import check_file, fits, load_module, load_stub, note_choice, resolve_device
@@ -47,6 +48,7 @@ class Kernel:
         self._types = dict(types or {})
         self._reader = Reader(signature, request, self._types)
         self._programs: dict[tuple[str, int | None], Program] = {}
+        self._symbol = ""
 
     @property
     def name(self) -> str:
@@ -68,6 +70,20 @@ class Kernel:
     def preload(self, device: str | None = None) -> None:
         """Loads all that calls on `device` (default: the kernel's) need, say before a stream is captured."""
         self._program(*self._where(device)).preload()
+
+    def variants(self, device: str | None = None) -> tuple[str, ...]:
+        """Its variants on `device` (default: the kernel's), by their symbols, in the order in which they are
+        tried.
+        """
+        return tuple(entry.symbol for entry in self._program(*self._where(device)).entries)
+
+    def only(self, symbol: str) -> Kernel:
+        """The kernel with one variant and no other: its calls raise NoVariantError where that does not take
+        the problem, and ArgumentError on a device that lacks it. For tuning and checking.
+        """
+        made = Kernel(self._library, self._signature, self._request, self._types)
+        made._symbol = symbol
+        return made
 
     def workspace_bytes(self, device: str | None = None, **sizes: Any) -> int:
         """Bytes of workspace of a call with these extents, as m=8, and scalars; an optional operand's name
@@ -172,12 +188,26 @@ class Kernel:
             raise ArtifactError(f"{cell['key']}: its types are not those of other targets: build it again")
         names = self._reader.array_names()
         entries = tuple(Entry.parse(record, self._signature, names) for record in cell["entries"])
+        measured = parse_measured(cell.get("measured"), [entry.symbol for entry in entries])
+        if self._symbol:
+            entries, measured = self._one(entries), ()
         folder = self._library.folder(cell)
         module = load_module(folder, file, device)
         return Program(
             self.name, device, module, entries, tuple(names), cell, file["file"], load_stub(folder, cell),
-            pitched(entries),
+            pitched(entries), measured,
         )  # fmt: skip
+
+    def _one(self, entries: Sequence[Entry]) -> tuple[Entry]:
+        """The one entry that `only` asked for."""
+        for entry in entries:
+            if entry.symbol == self._symbol:
+                return (entry,)
+        symbols = [entry.symbol for entry in entries]
+        raise ArgumentError(
+            f"{self.name} has no variant {self._symbol!r}{near(self._symbol, symbols)}; "
+            f"it has {', '.join(symbols)}"
+        )
 
     def _choose(self, device: Device) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """The cell of the best target that ships this kernel for the device, and its first file that runs

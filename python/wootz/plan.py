@@ -256,6 +256,7 @@ def _describe_launch(recipe: Recipe | None) -> dict[str, Any]:
     stubless = entry is not None and not entry.stub
     return {
         "symbol": entry.symbol if entry else None,
+        "chosen": recipe.reason if recipe else None,
         "grid": list(recipe.grid) if recipe and recipe.grid else None,
         "block": list(entry.block) if entry and stubless else None,
         "cluster": list(entry.cluster) if entry and stubless else None,

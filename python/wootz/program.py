@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from . import _core
-from .errors import ArgumentError, ArtifactError, DeviceError
+from .choice import DEFAULT, Measured, choose
+from .errors import ArtifactError, DeviceError, NoVariantError
 from .formulas import Formula, compile_formula, spell
 from .modules import Module
 from .select import Device
@@ -219,7 +220,8 @@ def _check_args(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recipe:
-    """How one problem is computed: the entry that does it, its launches, and bytes of workspace."""
+    """How one problem is computed: the entry that does it, its launches, bytes of workspace, and why this
+    entry."""
 
     entry: Entry
     steps: _core.Steps
@@ -227,13 +229,15 @@ class Recipe:
     prologue: tuple[Entry, ...] = ()  # those that are launched
     grid: tuple[int, ...] | None = None  # None: the stub's
     shared: int | None = None
+    reason: str = DEFAULT
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """The entries of one cell on one device, in the order in which they are tried.
 
-    arrays: the names of all arrays that a call may have; addresses are in this order.
+    arrays: the names of all arrays that a call may have; addresses are in this order. measured: shapes whose
+    fastest entry is known, which is tried first.
     """
 
     kernel: str
@@ -245,6 +249,7 @@ class Program:
     file: str
     stub: Any = None
     pitched: tuple[str, ...] = ()  # the arrays whose last extent is an argument
+    measured: tuple[Measured, ...] = ()
     recipes: dict[Any, Recipe] = field(default_factory=dict)
 
     def preload(self) -> None:
@@ -254,8 +259,8 @@ class Program:
                 each.bind(self)
 
     def recipe(self, values: dict[str, Any], arrays: Arrays) -> Recipe:
-        """That of the first entry whose conditions hold (and, of a stub's, that can run the problem). Raises
-        ArgumentError when there is none.
+        """That of the entry which was fastest at a shape like it, or else of the first one, whose conditions
+        hold (and, of a stub's, that can run the problem). Raises NoVariantError when there is none.
         """
         # by name: askers bind in orders of their own. -0.0 and 0.0 are equal, and not the same argument
         key = (
@@ -274,17 +279,27 @@ class Program:
         return tuple([views[name].address if name in views else 0 for name in self.arrays])
 
     def _choose(self, values: Values, arrays: Arrays) -> Recipe:
-        for entry in self.entries:
-            if not entry.holds(values):
-                continue
+        for entry, reason in self._candidates(values):
             made = (self._ask if entry.stub else self._by_formula)(entry, values, arrays)
             if made is not None:
-                return made
+                return made if reason == DEFAULT else replace(made, reason=reason)
         extents = ", ".join(f"{name}={value}" for name, value in values.items() if name != "sms")
         reasons = "; ".join(dict.fromkeys(entry.unmet(values) for entry in self.entries))
-        raise ArgumentError(
+        raise NoVariantError(
             f"{self.kernel} has no variant for {extents} on {self.device.describe()}: it takes {reasons}"
         )
+
+    def _candidates(self, values: Values) -> Iterator[tuple[Entry, str]]:
+        """The entries whose conditions hold, in the order in which they are tried, each with the reason."""
+        holding = (entry for entry in self.entries if entry.holds(values))
+        if not self.measured:
+            yield from ((entry, DEFAULT) for entry in holding)
+            return
+        by_symbol = {entry.symbol: entry for entry in holding}
+        choice = choose(self.measured, values, self.device.name, by_symbol)
+        if choice.symbol:
+            yield by_symbol.pop(choice.symbol), choice.reason
+        yield from ((entry, DEFAULT) for entry in by_symbol.values())
 
     def _ask(self, entry: Entry, values: Values, arrays: Arrays) -> Recipe | None:
         places = tuple(self.arrays.index(name) for name, _, role in entry.args if role in _ARRAYS)

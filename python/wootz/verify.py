@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import checks, reference
-from .errors import ArgumentError, WootzError
+from .errors import ArgumentError, NoVariantError, WootzError
 from .formats import Descriptor
 from .layouts import made_fields
 from .own_checks import check_of
@@ -40,7 +40,7 @@ from .staging import Memory, Output, memory
 @dataclass(frozen=True)
 class Row:
     """The result of one cell. error and tolerance are relative (see reference.compare); message says why it
-    failed.
+    failed. variants: how many were run one by one; idle: those whose conditions no size of the check meets.
     """
 
     cell: str
@@ -50,6 +50,8 @@ class Row:
     passed: bool
     shapes: int
     message: str = ""
+    variants: int = 0
+    idle: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no infinity: an error that is no number becomes null."""
@@ -61,10 +63,11 @@ class Row:
             "pass": self.passed,
             "shapes": self.shapes,
         }
-        return record | ({"message": self.message} if self.message else {})
+        more = {"message": self.message, "variants": self.variants, "not_run": list(self.idle)}
+        return record | {name: value for name, value in more.items() if value}
 
 
-def _there(value: Any, dtype: str, where: Memory) -> Any:
+def moved(value: Any, dtype: str, where: Memory) -> Any:
     """A value of a check where the kernel runs: tensors field by field, numbers and names as they are."""
     if hasattr(value, "fields"):
         return value.map(lambda a: where.put(a, _SHORT[a.dtype.name]))
@@ -75,9 +78,7 @@ def _copy(value: Any) -> Any:
     return value.map(np.copy) if hasattr(value, "fields") else value.copy()
 
 
-def _blank(
-    record: Mapping[str, Any], value: Any, shape: tuple[int, ...], dtype: str, where: Memory
-) -> Output:
+def blank(record: Mapping[str, Any], value: Any, shape: tuple[int, ...], dtype: str, where: Memory) -> Output:
     """What a kernel is to write to, filled with poison. record: its output's; value: of an operand that is
     the output, what it holds; for an output that is a tensor, one of its shape, whose written fields are then
     read as one row of bytes."""
@@ -111,10 +112,10 @@ def _run_once(
     expected = check.expect(values, cell["dtype"], options)
     updates: dict[str, reference.Expected] = _more(check, "updated", values, cell["dtype"], options)
     dtype = "u8" if made_fields(output.get("kind", "array")) else types[output["name"]]
-    out = _blank(output, values.get(output["name"]), expected.value.shape, dtype, where)
+    out = blank(output, values.get(output["name"]), expected.value.shape, dtype, where)
     changed = {n.partition(".")[0] for n in updates}
     own = {n: _copy(v) if n in changed else v for n, v in values.items() if n != output["name"]}
-    there = {n: _there(v, types.get(n, ""), where) for n, v in own.items()}
+    there = {n: moved(v, types.get(n, ""), where) for n, v in own.items()}
     written = {n: checks.array_of(there, n) for n in updates}
     in_place = output["name"] in [o["name"] for o in signature["operands"]]
     there[output["name"] if in_place else "out"] = out.array
@@ -166,9 +167,11 @@ def check_cell(
     format: Descriptor | None,
     where: Memory,
     folder: Path | None = None,
+    partial: bool = False,
 ) -> Row:
     """Run one kernel at all its shapes. An exception that the call raises is a failure with its text, not
-    an end. folder: of the artifacts, for kernels that ship their check.
+    an end. folder: of the artifacts, for kernels that ship their check. partial: it is one variant, and
+    shapes that it does not take are passed over.
     """
     key = str(cell["key"])
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
@@ -178,7 +181,12 @@ def check_cell(
         for i, size in enumerate(check.shapes(format)):
             rng = np.random.default_rng([seed, i])
             values = check.operands(format, size, cell["dtype"], cell.get("options") or {}, rng)
-            result, why = _run_once(call, cell, signature, values, where, check)
+            try:
+                result, why = _run_once(call, cell, signature, values, where, check)
+            except NoVariantError:
+                if partial:
+                    continue
+                raise
             if why and not message:
                 message = f"{why} at {', '.join(f'{name} = {value}' for name, value in size.items())}"
             worst, count = worst.worst(result), count + 1
@@ -188,15 +196,47 @@ def check_cell(
     return Row(key, cell.get("source_sha256", ""), worst.error, worst.tolerance, not message, count, message)
 
 
+def check_variants(
+    kernel: Any,
+    cell: Mapping[str, Any],
+    signature: Mapping[str, Any],
+    format: Descriptor | None,
+    where: Memory,
+    folder: Path | None = None,
+) -> Row:
+    """As `check_cell`, each variant of a Kernel by itself, at the shapes that it takes: the worst Row."""
+    try:
+        symbols = kernel.variants()
+    except Exception as error:  # the next cells must still run
+        message = f"{type(error).__name__}: {error}"
+        return Row(cell["key"], cell.get("source_sha256", ""), float("inf"), 0.0, False, 0, message)
+    rows = {
+        s: check_cell(kernel.only(s), cell, signature, format, where, folder, partial=True) for s in symbols
+    }
+    symbol, worst = max(rows.items(), key=lambda pair: _used(pair[1]))
+    return replace(
+        worst,
+        shapes=sum(row.shapes for row in rows.values()),
+        message=f"{symbol}: {worst.message}" if worst.message else "",
+        variants=len(rows),
+        idle=tuple(symbol for symbol, row in rows.items() if not row.shapes and row.passed),
+    )
+
+
 # ------------------------------------------------------------ all of them
 def verify(
-    lib: Any, device: str = "cpu", pattern: str = "*", note: Callable[[str], None] | None = None
+    lib: Any,
+    device: str = "cpu",
+    pattern: str = "*",
+    note: Callable[[str], None] | None = None,
+    every: bool = False,
 ) -> Iterator[Row]:
     """One Row for each cell that the library would run on the device and whose key matches the glob.
 
-    lib: what wootz.load gives. note(text): called before each cell. Raises DeviceError (no such
-    device).
+    lib: what wootz.load gives. note(text): called before each cell. every: all variants of a cell, one by
+    one, in place of the one that each shape would get. Raises DeviceError (no such device).
     """
+    run = check_variants if every else check_cell
     where = memory(device)
     cells = [c for c in cells_for(lib, device) if fnmatch.fnmatchcase(c["key"], pattern)]
     for i, cell in enumerate(cells):
@@ -207,7 +247,7 @@ def verify(
         call = lib.kernel(cell["kernel"], name, cell["dtype"], device, **(cell.get("options") or {}))
         signature = lib.index.find("kernels", cell["kernel"])
         folder = lib.folder(cell) if signature.get("check") else None
-        yield check_cell(call, cell, signature, format, where, folder)
+        yield run(call, cell, signature, format, where, folder)
 
 
 def cells_for(lib: Any, device: str) -> list[dict[str, Any]]:
@@ -233,7 +273,7 @@ def _device(device: str) -> Device:
 
 def report(rows: Sequence[Row], device: str, lib: Any) -> dict[str, Any]:
     """The JSON file: what ran where, and one record a cell."""
-    name, driver = _device_name(device)
+    name, driver = device_name(device)
     header: Mapping[str, Any] = lib.index.header
     return {
         "device": name,
@@ -247,7 +287,7 @@ def report(rows: Sequence[Row], device: str, lib: Any) -> dict[str, Any]:
     }
 
 
-def _device_name(device: str) -> tuple[str, str]:
+def device_name(device: str) -> tuple[str, str]:
     if device == "cpu":
         return "cpu", ""
     info = importlib.import_module("wootz._core").cuda_device_info(int(device.partition(":")[2] or 0))
@@ -265,6 +305,8 @@ def table(rows: Sequence[Row], verbose: bool) -> str:
         lines.append(
             f"{row.cell:44} {row.source_sha256[:12]:12} {row.error:10.2e} {row.tolerance:10.2e}  {result}"
         )
+    lines += [f"not run {row.cell}: {symbol}: its conditions are met by no size of the check"
+              for row in rows for symbol in row.idle]  # fmt: skip
     lines += [f"FAIL {row.cell}: {row.message}" for row in rows if not row.passed]
     failed = sum(not row.passed for row in rows)
     return "\n".join([*lines, f"{len(rows) - failed} passed, {failed} failed"])
@@ -279,9 +321,14 @@ def _summary(rows: Sequence[Row]) -> list[Row]:
 
 
 def _worst_of(key: str, rows: Sequence[Row]) -> Row:
-    top = max(rows, key=lambda r: (not r.passed, r.error / r.tolerance if r.tolerance else r.error))
+    top = max(rows, key=_used)
     hashes = {r.source_sha256 for r in rows}
     return replace(top, cell=f"{key} ({len(rows)})", source_sha256=hashes.pop() if len(hashes) == 1 else "")
+
+
+def _used(row: Row) -> tuple[bool, float]:
+    """A failed one is worse than any other; else what used more of its tolerance."""
+    return not row.passed, row.error / row.tolerance if row.tolerance else row.error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -297,6 +344,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", help='"cpu" (default) or "cuda:N"')
     parser.add_argument("--json", metavar="FILE", help="write the results there")
     parser.add_argument("--filter", default="*", metavar="GLOB", help='cells to run, as "qgemv/*/f16/*"')
+    text = "of each cell: the one that a size would get (default), or all, one by one"
+    parser.add_argument("--variants", choices=("chosen", "all"), default="chosen", help=text)
     parser.add_argument("--jobs", "-j", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--verbose", action="store_true", help="a line for every cell")
     return parser
@@ -312,10 +361,11 @@ def main(argv: Sequence[str]) -> int:
         lib = importlib.import_module("wootz").load(options.artifacts)
         if options.jobs < 1:
             raise ArgumentError(f"--jobs: wanted 1 or more; got {options.jobs}")
+        every = options.variants == "all"
         if options.jobs > 1:
-            rows = _shared_out(lib, options.device, options.filter, options.jobs)
+            rows = _shared_out(lib, options.device, options.filter, options.jobs, every)
         else:
-            rows = _all_rows(lib, options.device, options.filter)
+            rows = _all_rows(lib, options.device, options.filter, every)
         if not rows:
             raise ArgumentError(f"no cell matches {options.filter!r} on {options.device}; see wootz list")
         results = report(rows, options.device, lib)
@@ -334,17 +384,17 @@ def main(argv: Sequence[str]) -> int:
     return 0 if all(row.passed for row in rows) else 1
 
 
-def _shared_out(lib: Any, device: str, pattern: str, jobs: int) -> list[Row]:
+def _shared_out(lib: Any, device: str, pattern: str, jobs: int, every: bool) -> list[Row]:
     """The same rows, by several processes, each with a library of its own."""
     keys = [c["key"] for c in cells_for(lib, device) if fnmatch.fnmatchcase(c["key"], pattern)]
-    work = [(lib.parts, device, key) for key in keys]
+    work = [(lib.parts, device, key, every) for key in keys]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         return list(pool.map(_one_cell, work))
 
 
-def _one_cell(work: tuple[Any, str, str]) -> Row:
-    parts, device, key = work
-    (row,) = verify(_library(parts), device, glob_escape(key))
+def _one_cell(work: tuple[Any, str, str, bool]) -> Row:
+    parts, device, key, every = work
+    (row,) = verify(_library(parts), device, glob_escape(key), every=every)
     return row
 
 
@@ -353,14 +403,14 @@ def _library(parts: Any) -> Any:
     return importlib.import_module("wootz").Library(parts)
 
 
-def _all_rows(lib: Any, device: str, pattern: str) -> list[Row]:
+def _all_rows(lib: Any, device: str, pattern: str, every: bool) -> list[Row]:
     live = sys.stderr.isatty()
 
     def note(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
     try:
-        return list(verify(lib, device, pattern, note if live else None))
+        return list(verify(lib, device, pattern, note if live else None, every))
     finally:
         if live:
             print("\r\033[K", end="", file=sys.stderr, flush=True)

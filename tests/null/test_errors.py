@@ -16,6 +16,8 @@ from wootz import errors, profiling
 from wootz.arrays import view
 from wootz.formats import Descriptor
 from wootz.jit import compiler
+from wootz.program import Program
+from wootz.select import Device
 
 from tests.null import loader_tools as tools
 
@@ -38,6 +40,10 @@ def no_compiler() -> None:
         compiler._core()
 
 
+def no_variant() -> None:
+    Program("k", Device("cpu"), None, (), (), {}, "").recipe({"m": 1}, {})
+
+
 # What raises it, its built-in base, a part of its message.
 RAISED: dict[str, tuple[Callable[[wootz.Library], Any], type[Exception], str]] = {
     "ArgumentError": (lambda lib: view(None, "x"), ValueError, "x is a NoneType"),
@@ -49,6 +55,7 @@ RAISED: dict[str, tuple[Callable[[wootz.Library], Any], type[Exception], str]] =
     "FormatError": (lambda lib: Descriptor.parse({}), ValueError, "wanted the key 'name'"),
     "MissingPackageError": (lambda lib: without("nvtx"), ImportError, "pip install nvtx"),
     "NoKernelError": (lambda lib: lib.kernel("copi"), LookupError, "did you mean 'copy'"),
+    "NoVariantError": (lambda lib: no_variant(), ValueError, "k has no variant for m=1 on cpu"),
     "OutOfMemoryError": (lambda lib: failing_driver(2, "OUT_OF_MEMORY"), MemoryError, "free device memory"),
 }
 

@@ -89,7 +89,17 @@ def kernel_record(kernel: KernelSpec) -> dict[str, Any]:
     return {"key": kernel.name, "operands": []}
 
 
-def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[str, ...]) -> Emitted:
+ALL = "*"
+
+
+def emit(
+    kernel: KernelSpec,
+    fmt: Format | None,
+    target: Target,
+    dtypes: tuple[str, ...],
+    tiles: tuple[str, ...] = (),
+) -> Emitted:
+    """Each cell has one further variant, "_wide"."""
     entries = []
     for dtype, values in product(dtypes, product(*kernel.options.values())):
         options = dict(zip(kernel.options, values))
@@ -98,6 +108,8 @@ def emit(kernel: KernelSpec, fmt: Format | None, target: Target, dtypes: tuple[s
         if stub and FAST:
             entries.append(Entry(f"{symbol}_fast", dtype, options, stub=stub, when=(json.loads(FAST),)))
         entries.append(Entry(symbol, dtype, options, stub=stub))
+        if ALL in tiles or f"{symbol}_wide" in tiles:
+            entries.append(Entry(f"{symbol}_wide", dtype, options))
     planted = "#error planted\n" if fmt and fmt.name.startswith("bad") else ""
     value = f"// {fmt.block}\n" if fmt else ""
     text = "".join(LINES[target.backend].format(entry.symbol) for entry in entries)

@@ -451,6 +451,38 @@ def scalars_and_options() -> None:
     assert told["operands"]["bias"] == {"shape": [24], "dtype": "f32", "alignment": 16}
 
 
+@scenario
+def measured() -> None:
+    """A plan takes what was fastest on a device of its name, and else the usual one."""
+    driver, kind = Driver(), make_type()
+    other = {**stub_tools.ANY, "symbol": "gemm_other"}
+    shape = {"m": 4, "n": 24, "k": 32}
+    rows = [
+        {"shape": shape, "symbol": "gemm_wide", "us": 1.0, "device": "another"},
+        {"shape": shape, "symbol": "gemm_other", "us": 2.0, "device": "Fake GPU"},
+    ]
+    entries = [stub_tools.WIDE, stub_tools.ANY, other]
+    made = stub_tools.folder(entries, stub_tools.stub(), measured=rows)
+    lib = wootz.load(made.write())
+    plan = lib.plan("gemm", dtype="f16", device="cuda:0", **shape)
+    told = plan.describe()
+    assert (told["symbol"], told["chosen"]) == ("gemm_other", "tuned: m=4 n=24 k=32 on Fake GPU")
+    x, w, y = gemm_arrays(kind)
+    driver.clear()
+    no_careful_way(plan)(x, w, out=y)
+    assert " gemm_other " in launches(driver)[0]
+    far = lib.plan("gemm", dtype="f16", device="cuda:0", m=64, n=24, k=32).describe()
+    assert (far["symbol"], far["chosen"]) == ("gemm_wide", "default order")
+    rows[1]["symbol"] = "gemm_wide"
+    lib = wootz.load(
+        stub_tools.folder([WIDE_REFUSES, stub_tools.ANY], stub_tools.stub(), measured=rows).write()
+    )
+    told = lib.plan("gemm", dtype="f16", device="cuda:0", **shape).describe()
+    assert (told["symbol"], told["chosen"]) == ("gemm_any", "default order")
+
+
+WIDE_REFUSES = {**stub_tools.WIDE, "when": [["ge", "k", 64]]}
+
 MAP = {"of": "w", "dtype": "f16", "dims": ["k", "n"], "strides": [["mul", "k", 2]], "box": [64, 8]}
 MAPPED = {
     **stub_tools.ANY,
