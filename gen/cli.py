@@ -65,12 +65,14 @@ def _on_terminate(number: int, frame: FrameType | None) -> None:
 
 def _causes() -> Iterator[tuple[type[Exception], int]]:
     """User errors and their exit status. Looked up late: most commands need only some of these modules."""
+    from .export.cell import ExportError
     from .plan import PlanError
     from .provenance import BuildError
 
     yield from (
         (ManifestError, BAD_INPUT),
         (PlanError, BAD_INPUT),
+        (ExportError, BAD_INPUT),
         (UsageError, BAD_INPUT),
         (BuildError, FAILED),
     )

@@ -13,6 +13,7 @@ NAMES = (
     "explain",
     "generate",
     "build",
+    "export",
 )
 
 RUN_TIME = {

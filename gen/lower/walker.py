@@ -7,7 +7,7 @@ keeps its place among effects: it is named before the first effect that does not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..ir import OPS, Block, For, Function, If, Ref, Statement, Value, is_const, operands, walk
@@ -66,14 +66,19 @@ def body(function: Function, dialect: Dialect, depth: int = 1) -> list[str]:
 
 def used_helpers(dialect: Dialect, text: str) -> list[str]:
     """The helpers that `text` calls, directly or through another helper, in table order."""
+    return used(dialect.helpers, text)
+
+
+def used(helpers: Mapping[str, str], text: str) -> list[str]:
+    """Of the functions in `helpers`, by name, those that `text` calls, or that these call."""
     needed: set[str] = set()
     changed = True
     while changed:
-        whole = text + "".join(dialect.helpers[name] for name in needed)
-        more = {name for name in dialect.helpers if re.search(rf"\b{name}\b", whole)} - needed
+        whole = text + "".join(helpers[name] for name in needed)
+        more = {name for name in helpers if re.search(rf"\b{name}\b", whole)} - needed
         needed |= more
         changed = bool(more)
-    return [dialect.helpers[name] for name in dialect.helpers if name in needed]
+    return [helpers[name] for name in helpers if name in needed]
 
 
 IN_PLACE = frozenset({"const", "param", "index"})
