@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +35,9 @@ def run(args: argparse.Namespace) -> int:
     from .. import plan
     from ..export import cell
 
+    sizes = _sizes(args.size) if args.kind == "program" else {}
     source = cell.find(plan.load(args.manifest), args.cell)
-    made = _program(source, args) if args.kind == "program" else _solution(source, args)
+    made = _program(source, sizes, args) if args.kind == "program" else _solution(source, args)
     if args.json:
         print(json.dumps(made))
     else:
@@ -43,22 +46,27 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _program(source: Any, args: argparse.Namespace) -> dict[str, Any]:
-    try:
+def _program(source: Any, sizes: dict[str, int], args: argparse.Namespace) -> dict[str, Any]:
+    with _checks():
         from ..export import program
-    except ModuleNotFoundError as error:
-        if error.name not in ("wootz", "numpy"):
-            raise
-        raise UsageError(
-            f"export needs the package {error.name} (its checks): run: pip install wootz"
-        ) from error
-    return program.write(source, _sizes(args.size), args.out)
+    return program.write(source, sizes, args.out)
 
 
 def _solution(source: Any, args: argparse.Namespace) -> dict[str, Any]:
-    from ..export import solution
-
+    with _checks():
+        from ..export import solution
     return solution.write(source, args.definition, args.author, args.out)
+
+
+@contextlib.contextmanager
+def _checks() -> Iterator[None]:
+    """Says what is missing where the package that runs kernels is."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in ("wootz", "numpy"):
+            raise
+        raise UsageError(f"export needs the package {error.name}: run: pip install wootz") from error
 
 
 def _sizes(given: list[str]) -> dict[str, int]:

@@ -84,40 +84,37 @@ def _leaves(formula: Any, extents: Mapping[str, Any]) -> Iterator[str]:
             yield from _leaves(part, extents)
 
 
-def spell(formula: Any, source: Source) -> str:
-    """A launch formula in C++, of int64_t."""
+def spell(formula: Any, source: Source, member: str = "call.") -> str:
+    """A formula in C++, of int64_t. member: what stands before the name of a number; "": names are variables
+    of int64_t."""
     if isinstance(formula, int):
         return str(formula)
     if isinstance(formula, str):
-        return _name(formula, source)
-    operation, left, right = formula[0], spell(formula[1], source), spell(formula[2], source)
-    if operation in _INFIX:
-        return f"({left} {_INFIX[operation]} {right})"
-    return f"{_CALLS[operation]}({c.bare(left)}, {c.bare(right)})"
+        return _name(formula, source, member)
+    left, right = (spell(each, source, member) for each in formula[1:])
+    if formula[0] in _INFIX:
+        return f"({left} {_INFIX[formula[0]]} {right})"
+    return f"{_CALLS[formula[0]]}({c.bare(left)}, {c.bare(right)})"
 
 
-def _name(name: str, source: Source) -> str:
+def _name(name: str, source: Source, member: str) -> str:
+    if not member:
+        return name
     extents = source.kernel.get("extents", {})
     if name in extents:
-        return spell(extents[name], source)
+        return spell(extents[name], source, member)
     if name == "sms":
         return "multiprocessors()"
     if name.startswith("has_"):
-        return f"int64_t(call.{_first_array(name.removeprefix('has_'), source)} != nullptr)"
-    return f"int64_t(call.{name})"
-
-
-def _first_array(operand: str, source: Source) -> str:
-    """The member that is null where an optional operand is not given."""
-    for field in fields_of(source, operand):
-        return field
-    raise ExportError(f"{source.key}: a formula asks for {operand}, which no kernel of the cell takes")
+        arrays = fields_of(source, name.removeprefix("has_"))
+        return f"int64_t({member}{arrays[0]} != nullptr)" if arrays else "0"
+    return f"int64_t({member}{name})"
 
 
 def fields_of(source: Source, operand: str) -> list[str]:
     """The members that hold an operand's arrays."""
-    names = {str(arg[0]) for launch in _launches(source) for arg in launch["args"] if arg[1] == "ptr"}
-    return [n.replace(".", "_") for n in sorted(names) if n.partition(".")[0] == operand]
+    arrays = [str(arg[0]) for launch in _launches(source) for arg in launch["args"] if arg[1] == "ptr"]
+    return [n.replace(".", "_") for n in dict.fromkeys(arrays) if n.partition(".")[0] == operand]
 
 
 _HEAD = """\

@@ -116,12 +116,12 @@ def _sizes(source: Source, fmt: Descriptor | None) -> list[dict[str, int]]:
 
 
 def _usual(source: Source, fmt: Descriptor | None, sizes: Sequence[Mapping[str, int]]) -> Problem:
-    """The problem with the most blocks that is no larger than USUAL; else the smallest."""
+    """The problem with the most blocks, and of those the most bytes, within USUAL; else the smallest."""
     drawn = [_draw(source, fmt, size) for size in sizes]
     fitting = [each for each in drawn if each.bytes <= USUAL]
     if not fitting:
         return min(drawn, key=lambda each: each.bytes)
-    return max(fitting, key=lambda each: _blocks(source, each))
+    return max(fitting, key=lambda each: (_blocks(source, each), each.bytes))
 
 
 def _blocks(source: Source, drawn: Problem) -> int:
@@ -160,9 +160,11 @@ def _draw(source: Source, fmt: Descriptor | None, size: Mapping[str, int]) -> Pr
     numbers: dict[tuple[str, str], float] = {(name, "shape"): value for name, value in names.items()}
     numbers.update(_numbers(given))
     found = Problem(size, (), numbers, names)
-    args = [(str(a[0]), str(a[2])) for a in entry_for(source, found)["args"] if a[1] == "ptr"]
+    entry = entry_for(source, found)
+    launched = [arg for each in (*entry.get("prologue", ()), entry) for arg in each["args"]]
+    args = list(dict.fromkeys((str(a[0]), str(a[2])) for a in launched if a[2] in ("in", "out")))
     wanted = _wanted(source, args, given, expected, updates, exact)
-    arrays = tuple(_array(name, role, given, wanted) for name, role in args if role != "workspace")
+    arrays = tuple(_array(name, role, given, wanted) for name, role in args)
     return Problem(size, arrays, numbers, names)
 
 

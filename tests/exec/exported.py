@@ -24,7 +24,8 @@ def _entries(source: Source) -> Iterator[Entry]:
 
 def _launchers(source: Source) -> str:
     entries = list(_entries(source))
-    macros = [f"LANES_ENTRY({e.symbol}, {', '.join('lanes::' + kind for kind in kinds_of(e))})" for e in entries]
+    kinds = {e.symbol: ", ".join(f"lanes::{kind}" for kind in kinds_of(e)) for e in entries}
+    macros = [f"LANES_ENTRY({symbol}, {some})" for symbol, some in kinds.items()]
     rows = [
         f"{{(const void*){e.symbol}, lanes_call_{e.symbol}, "
         f'"{"".join("p" if arg.type == "ptr" else "n" for arg in e.args)}"}}'
@@ -40,7 +41,8 @@ def compiled(source: Source, program: str, folder: Path) -> Path:
     (folder / "host.cpp").write_text("\n".join(text))
     runtime = [HERE / "lanes" / "runtime" / name for name in _RUNTIME]
     flags = [tools.clang(), *build._CUDA, *build._KERNEL, "-isystem", str(tools.cuda_include())]
-    device = ["-include", "cuda_runtime.h", "-include", HERE / "lanes/cuda/device.h", "-I", HERE / "lanes/cuda", "-I", HERE]
+    cuda = HERE / "lanes" / "cuda"
+    device = ["-include", "cuda_runtime.h", "-include", cuda / "device.h", "-I", cuda, "-I", HERE]
     build._compile([*flags, *device, folder / "host.cpp", "-c", "-o", folder / "host.o"])
     build._compile([*flags, folder / "host.o", *runtime, "-o", folder / "program"])
     return folder / "program"
