@@ -90,6 +90,8 @@ def _cell(manifest: Manifest, key: str) -> tuple[plan.Cell, plan.Unit]:
         if wanted not in known:
             raise ExportError(f"{key}: {what} {wanted!r} is not in the manifest{near(wanted, known)}")
     cells = {cell.key: (cell, unit) for cell, unit in _cells(manifest, kernel, target)}
+    if not cells:
+        raise ExportError(f"{key}: {kernel} is not built for {target}; see wootz list --kernels {kernel}")
     if key not in cells:
         raise ExportError(f"{key}: no such cell{near(key, cells)}")
     return cells[key]

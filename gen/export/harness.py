@@ -87,7 +87,7 @@ static bool within(const char* name, const void* place, const char* lows, const 
         const bool right = std::isnan(low[i]) ? std::isnan(value) : value >= low[i] && value <= high[i];
         first = !right && !wrong ? i : first;
         wrong += !right;
-        if (std::isfinite(middle) && std::fabs(value - middle) > largest) {
+        if (std::isfinite(middle) && (i == 0 || std::fabs(value - middle) > largest)) {
             largest = std::fabs(value - middle);
             allowed = (high[i] - low[i]) / 2;
         }

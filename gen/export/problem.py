@@ -48,6 +48,13 @@ class Wanted:
     def bytes(self) -> int:
         return len(self.bits) + (2 * self.low.nbytes if self.low is not None else 0)
 
+    @property
+    def telling(self) -> bool:
+        """Whether memory that nothing wrote to would not do: a good part are numbers."""
+        if self.low is None:
+            return bool(self.bits.strip(b"\xff"))
+        return self.low.size > 0 and float(np.isfinite(self.low).mean()) > 0.25
+
 
 @dataclass(frozen=True)
 class Array:
@@ -71,6 +78,11 @@ class Problem:
     names: Mapping[str, int]
 
     @property
+    def telling(self) -> bool:
+        """Whether every result tells right from wrong."""
+        return all(a.wanted.telling for a in self.arrays if a.wanted)
+
+    @property
     def bytes(self) -> int:
         return sum(len(a.data or b"") + (a.wanted.bytes if a.wanted else 0) for a in self.arrays)
 
@@ -84,27 +96,30 @@ def problem(source: Source, sizes: Mapping[str, int]) -> Problem:
     """
     fmt = Descriptor.parse(index.format_record(source.format)) if source.format else None
     known = _sizes(source, fmt)
+    usual = _usual(source, fmt, known)
     if not sizes:
-        return _usual(source, fmt, known)
+        return usual
     for given, extent in sizes.items():
-        if given not in known[0]:
+        if given not in usual.size:
             raise ExportError(
-                f"--size {given}: {source.kernel['key']} has the sizes {', '.join(known[0])}; "
+                f"--size {given}: {source.kernel['key']} has the sizes {', '.join(usual.size)}; "
                 "name one of them"
             )
         if extent < 1:
             raise ExportError(f"--size {given}={extent}: wanted 1 or more")
-    found = _draw(source, fmt, {**known[0], **sizes})
+    found = _draw(source, fmt, {**usual.size, **sizes})
     if found.bytes > MOST:
         raise ExportError(
             f"{source.key}: operands and results at {_spelt(found.size)} are {found.bytes} bytes; a program "
             f"holds at most {MOST}: choose smaller sizes"
         )
+    if not found.telling:
+        raise ExportError(f"{source.key}: at {_spelt(found.size)} the results are NaN: choose other sizes")
     return found
 
 
 def _sizes(source: Source, fmt: Descriptor | None) -> list[dict[str, int]]:
-    """The sizes that the check has, without those that take long."""
+    """The sizes that the check has, but for those that take long or leave an extent out."""
     try:
         check = checks.check(str(source.kernel["key"]))
     except WootzError as error:
@@ -112,12 +127,15 @@ def _sizes(source: Source, fmt: Descriptor | None) -> list[dict[str, int]]:
     found = [
         {k: v for k, v in size.items() if k != "sms"} for size in (*check.small(fmt), *check.shapes(fmt))
     ]
-    return [size for size in found if prod(size.values()) <= _WORK] or found[:1]
+    small = [size for size in found if prod(size.values()) <= _WORK] or found[:1]
+    return [size for size in small if all(size.values())] or small
 
 
 def _usual(source: Source, fmt: Descriptor | None, sizes: Sequence[Mapping[str, int]]) -> Problem:
-    """The problem with the most blocks, and of those the most bytes, within USUAL; else the smallest."""
-    drawn = [_draw(source, fmt, size) for size in sizes]
+    """The problem with the most blocks, and of those the most bytes, within USUAL; else the smallest. Those
+    whose result is NaN come last."""
+    everything = [_draw(source, fmt, size) for size in sizes]
+    drawn = [each for each in everything if each.telling] or everything
     fitting = [each for each in drawn if each.bytes <= USUAL]
     if not fitting:
         return min(drawn, key=lambda each: each.bytes)

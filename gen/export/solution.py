@@ -28,10 +28,11 @@ from .cell import ExportError, Source
 
 SOLUTION = "solution.json"
 _KERNEL = "kernel.cu"
-_TORCH = {
+TORCH = {
     "f16": "kHalf", "bf16": "kBFloat16", "f32": "kFloat", "i8": "kChar", "u8": "kByte", "u16": "kUInt16",
     "i32": "kInt", "u32": "kUInt32", "bool": "kBool", "e4m3": "kFloat8_e4m3fn", "e5m2": "kFloat8_e5m2",
 }  # fmt: skip
+"""What torch calls a type."""
 _B200 = (10, 0)
 
 
@@ -236,7 +237,7 @@ def _address(tensor: Tensor, source: Source) -> str:
     shape = f"{value}.sizes()"
     if tensor.shape is not None and not source.kernel["flat"]:
         shape = "{" + ", ".join(_spelt(axis, source) for axis in tensor.shape) + "}"
-    checked = f'checked({value}, "{tensor.symbol}", torch::{_TORCH[tensor.dtype]}, {shape})'
+    checked = f'checked({value}, "{tensor.symbol}", torch::{TORCH[tensor.dtype]}, {shape})'
     return f"{tensor.symbol} ? {checked} : nullptr" if tensor.optional else checked
 
 

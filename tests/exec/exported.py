@@ -4,16 +4,20 @@ is."""
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lanes import Entry, build, tools
 from lanes.plan import kinds_of
 
+from gen.export import program
+from gen.export import solution as solutions
 from gen.export.cell import Source
+from gen.export.problem import Problem
 
 HERE = Path(__file__).parent
+TORCH = HERE.parent / "compile" / "torch_stub"
 _RUNTIME = ("fiber.cpp", "grid.cpp", "matrix.cpp")
 
 
@@ -34,21 +38,56 @@ def _launchers(source: Source) -> str:
     return "\n".join([*macros, f"#define KERNELS {', '.join(rows)}", '#include "cudart.h"', ""])
 
 
-def compiled(source: Source, program: str, folder: Path) -> Path:
+def compiled(source: Source, text: str, folder: Path) -> Path:
     """The executable of a program's text. CompileError where it does not compile."""
-    (folder / "program.cu").write_text(program)
-    text = ['#include "program.cu"', f'#include "{HERE / "lanes/cuda/launch.h"}"', _launchers(source)]
-    (folder / "host.cpp").write_text("\n".join(text))
+    (folder / "program.cu").write_text(text)
+    host = ['#include "program.cu"', f'#include "{HERE / "lanes/cuda/launch.h"}"', _launchers(source)]
+    (folder / "host.cpp").write_text("\n".join(host))
     runtime = [HERE / "lanes" / "runtime" / name for name in _RUNTIME]
     flags = [tools.clang(), *build._CUDA, *build._KERNEL, "-isystem", str(tools.cuda_include())]
     cuda = HERE / "lanes" / "cuda"
-    device = ["-include", "cuda_runtime.h", "-include", cuda / "device.h", "-I", cuda, "-I", HERE]
+    device = [
+        "-include",
+        "cuda_runtime.h",
+        "-include",
+        cuda / "device.h",
+        "-I",
+        cuda,
+        "-I",
+        HERE,
+        "-I",
+        TORCH,
+    ]
     build._compile([*flags, *device, folder / "host.cpp", "-c", "-o", folder / "host.o"])
     build._compile([*flags, folder / "host.o", *runtime, "-o", folder / "program"])
     return folder / "program"
 
 
-def run(program: Path) -> tuple[int, str]:
+def solution(source: Source, drawn: Problem, folder: Path, changes: Sequence[tuple[str, str]] = ()) -> Path:
+    """The executable of a solution, whose entry point the program's main calls with tensors: of kernels of one
+    operand and one output. changes: made in the program's main."""
+    whole = program.text(source, drawn)
+    data, main = whole[whole.index("static const char") :].split("int main()\n")
+    calls = [
+        f"    run({{upload(x_data), {_tensor(source, 'x', drawn)}}}, {{call.y, {_tensor(source, 'y', drawn)}}});"
+    ]
+    kept = [line for line in main.splitlines() if not line.lstrip().startswith(("need(launch", "call.work"))]
+    at = next(i for i, line in enumerate(kept) if "cudaDeviceSynchronize" in line)
+    text = "\n".join([*kept[:at], *calls, *kept[at:], ""])
+    for right, wrong in changes:
+        assert right in text
+        text = text.replace(right, wrong)
+    headers = "#include <cmath>\n#include <cstring>\n#include <string>\n"
+    return compiled(source, f"{headers}{solutions.text(source)}\n{data}int main()\n{text}", folder)
+
+
+def _tensor(source: Source, name: str, drawn: Problem) -> str:
+    tensor = next(each for each in solutions.tensors(source) if each.symbol == name)
+    shape = ", ".join(str(drawn.names[str(axis)]) for axis in tensor.shape or ())
+    return f"torch::{solutions.TORCH[tensor.dtype]}, {{{shape}}}"
+
+
+def run(executable: Path) -> tuple[int, str]:
     """(exit status, what it says)."""
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([str(executable)], capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
