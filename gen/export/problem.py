@@ -30,6 +30,7 @@ USUAL = 64 << 10
 """Bytes of arrays that a program has where no size is asked for."""
 MOST = 4 << 20
 """Bytes of arrays that a program may have: they are written out in its text."""
+_LARGEST = 1 << 24
 _WORK = 400_000
 _EXACT = frozenset({"bool", "i8", "u8", "i32", "u32"})
 
@@ -107,7 +108,13 @@ def problem(source: Source, sizes: Mapping[str, int]) -> Problem:
             )
         if extent < 1:
             raise ExportError(f"--size {given}={extent}: wanted 1 or more")
-    found = _draw(source, fmt, {**usual.size, **sizes})
+    wanted = {**usual.size, **sizes}
+    if prod(wanted.values()) > _LARGEST:
+        raise ExportError(
+            f"{source.key}: {_spelt(wanted)} is too much to be written out: the sizes' product may be "
+            f"{_LARGEST}; choose smaller ones"
+        )
+    found = _draw(source, fmt, wanted)
     if found.bytes > MOST:
         raise ExportError(
             f"{source.key}: operands and results at {_spelt(found.size)} are {found.bytes} bytes; a program "

@@ -64,13 +64,12 @@ def compiled(source: Source, text: str, folder: Path) -> Path:
 
 
 def solution(source: Source, drawn: Problem, folder: Path, changes: Sequence[tuple[str, str]] = ()) -> Path:
-    """The executable of a solution, whose entry point the program's main calls with tensors: of kernels of one
-    operand and one output. changes: made in the program's main."""
+    """The executable of a solution of an operand x and an output y, called with tensors by the program's main.
+    changes: made in that main."""
     whole = program.text(source, drawn)
     data, main = whole[whole.index("static const char") :].split("int main()\n")
-    calls = [
-        f"    run({{upload(x_data), {_tensor(source, 'x', drawn)}}}, {{call.y, {_tensor(source, 'y', drawn)}}});"
-    ]
+    x, y = (_tensor(source, name, drawn) for name in "xy")
+    calls = [f"    run({{upload(x_data), {x}}}, {{call.y, {y}}});"]
     kept = [line for line in main.splitlines() if not line.lstrip().startswith(("need(launch", "call.work"))]
     at = next(i for i, line in enumerate(kept) if "cudaDeviceSynchronize" in line)
     text = "\n".join([*kept[:at], *calls, *kept[at:], ""])
