@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import emission, emit, name, plan
+from .. import emission, emit, name, ninja, plan
 from ..axes import Format
 from ..lower.templates import uses_cutlass
 from ..manifest import KernelSpec, Manifest
@@ -22,7 +22,7 @@ class ExportError(ValueError):
 class Source:
     """One cell's kernels. text: CUDA C++ without its provenance line, which is `header`; entries: as the
     index has them, in the order in which they are tried; kernel: its record in the index; types: dtypes of
-    operands that are not the cell's."""
+    operands that are not the cell's; flags: nvcc's, beside -O3, as the build has them."""
 
     key: str
     kernel: Mapping[str, Any]
@@ -33,6 +33,7 @@ class Source:
     target: Target
     header: str
     text: str
+    flags: tuple[str, ...]
     entries: tuple[Mapping[str, Any], ...]
 
     @property
@@ -71,7 +72,8 @@ def find(manifest: Manifest, key: str) -> Source:
     record = made.entries[0]
     return Source(
         key, emit.kernel_record(unit.kernel), unit.format, cell.dtype, dict(cell.options),
-        record.get("types", {}), unit.target, header, text, entries,
+        record.get("types", {}), unit.target, header, text, ninja.KIND_FLAGS[made.kind],
+        entries,
     )  # fmt: skip
 
 

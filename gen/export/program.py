@@ -44,7 +44,7 @@ ARCH ?= {source.target.arch}
 NVCC ?= nvcc
 
 program: {PROGRAM}
-\t$(NVCC) -std=c++17 -O3 -arch=$(ARCH) -o $@ $<
+\t$(NVCC) -std=c++17 -O3 {" ".join(source.flags)} -arch=$(ARCH) -o $@ $<
 
 run: program
 \t./program

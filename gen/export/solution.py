@@ -79,7 +79,7 @@ def solution(source: Source, definition: str = "", author: str = "wootz") -> dic
             "binding": "torch",
             "compile_options": {
                 "cflags": ["-O3"],
-                "cuda_cflags": ["-O3", f"-gencode=arch={compute},code={arch}"],
+                "cuda_cflags": ["-O3", *source.flags, f"-gencode=arch={compute},code={arch}"],
                 "ld_flags": [],
             },
         },

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..ir import OPS, Block, For, Function, If, Ref, Statement, Value, is_const, operands, walk
+from ..ir import OPS, Block, For, Function, If, Ref, Statement, Value, While, is_const, operands, walk
 
 WIDTH = 100
 
@@ -115,10 +115,12 @@ def _count(text: _Text, block: Block) -> None:
     for statement in block.statements:
         if isinstance(statement, Value):
             text.home[statement] = block
-        for operand in operands(statement):
-            text.uses[operand] = text.uses.get(operand, 0) + 1
-            if text.home.get(operand) is not block:
-                text.inner.add(operand)
+        if isinstance(statement, While):
+            _count(text, statement.head)
+            _use(text, statement, statement.head)
+            _count(text, statement.body)
+            continue
+        _use(text, statement, block)
         if isinstance(statement, For):
             _count(text, statement.body)
         elif isinstance(statement, If):
@@ -126,14 +128,25 @@ def _count(text: _Text, block: Block) -> None:
             _count(text, statement.orelse)
 
 
+def _use(text: _Text, statement: Statement, block: Block) -> None:
+    for operand in operands(statement):
+        text.uses[operand] = text.uses.get(operand, 0) + 1
+        if text.home.get(operand) is not block:
+            text.inner.add(operand)
+
+
 def _block(text: _Text, block: Block) -> None:
     outer, text.pending = text.pending, {}
+    _statements(text, block)
+    text.pending = outer
+
+
+def _statements(text: _Text, block: Block) -> None:
     for statement in block.statements:
         if isinstance(statement, Value) and statement.dtype:
             _value(text, statement)
         else:
             _effect(text, statement)
-    text.pending = outer
 
 
 def _value(text: _Text, value: Value) -> None:
@@ -216,6 +229,9 @@ def _bare(expression: str) -> str:
 
 
 def _effect(text: _Text, statement: Statement) -> None:
+    if isinstance(statement, While):
+        _while(text, statement)
+        return
     _flush(text, statement)
     if isinstance(statement, For):
         _for(text, statement)
@@ -253,6 +269,27 @@ def _for(text: _Text, loop: For) -> None:
     text.line(f"for ({kind} {name} = {_bare(start)}; {name} < {stop}; {advance}) {{")
     _nested(text, loop.body)
     text.line("}")
+
+
+def _while(text: _Text, loop: While) -> None:
+    """A head that is more than an expression stands in the loop."""
+    if loop.condition is None:
+        raise ValueError("a while has no condition")
+    for value in list(text.pending):
+        if value in text.pending and _reads(text, value):
+            _name(text, value)
+    outer, text.pending = text.pending, {}
+    text.line("for (;;) {")
+    text.depth += 1
+    _statements(text, loop.head)
+    text.line(f"if (!{_operand(text, loop.condition)}) {{")
+    text.line("    break;")
+    text.line("}")
+    text.pending = {}
+    _block(text, loop.body)
+    text.depth -= 1
+    text.line("}")
+    text.pending = outer
 
 
 def _nested(text: _Text, block: Block) -> None:

@@ -1,5 +1,5 @@
-"""What wootz export writes is compiled by nvcc without a warning: a program by its Makefile, a solution with a
-stand-in for torch's headers."""
+"""What wootz export writes is compiled by nvcc: a program by its Makefile, a solution with a stand-in for
+torch's headers."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ def compiled(source: Source, text: str, folder: Path) -> Path:
 
 
 def solution(source: Source, drawn: Problem, folder: Path, changes: Sequence[tuple[str, str]] = ()) -> Path:
-    """The executable of a solution of an operand x and an output y, called with tensors by the program's main.
-    changes: made in that main."""
+    """The executable of a solution with an operand x and an output y, called with tensors by the program's
+    main. changes: made in that main."""
     whole = program.text(source, drawn)
     data, main = whole[whole.index("static const char") :].split("int main()\n")
     x, y = (_tensor(source, name, drawn) for name in "xy")
