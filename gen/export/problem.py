@@ -99,7 +99,7 @@ def problem(source: Source, sizes: Mapping[str, int]) -> Problem:
     known = _sizes(source, fmt)
     usual = _usual(source, fmt, known)
     if not sizes:
-        return usual
+        return _told(source, usual)
     for given, extent in sizes.items():
         if given not in usual.size:
             raise ExportError(
@@ -120,13 +120,21 @@ def problem(source: Source, sizes: Mapping[str, int]) -> Problem:
             f"{source.key}: operands and results at {_spelt(found.size)} are {found.bytes} bytes; a program "
             f"holds at most {MOST}: choose smaller sizes"
         )
-    if not found.telling:
-        raise ExportError(f"{source.key}: at {_spelt(found.size)} the results are NaN: choose other sizes")
-    return found
+    return _told(source, found)
+
+
+def _told(source: Source, drawn: Problem) -> Problem:
+    """The problem, if a program of it can fail."""
+    if not drawn.telling:
+        raise ExportError(
+            f"{source.key}: at {_spelt(drawn.size)} the check's operands make NaN of most results, so that a "
+            "program would prove nothing: choose other sizes"
+        )
+    return drawn
 
 
 def _sizes(source: Source, fmt: Descriptor | None) -> list[dict[str, int]]:
-    """The sizes that the check has, but for those that take long or leave an extent out."""
+    """The sizes that the check has, without those that take long."""
     try:
         check = checks.check(str(source.kernel["key"]))
     except WootzError as error:
@@ -134,19 +142,19 @@ def _sizes(source: Source, fmt: Descriptor | None) -> list[dict[str, int]]:
     found = [
         {k: v for k, v in size.items() if k != "sms"} for size in (*check.small(fmt), *check.shapes(fmt))
     ]
-    small = [size for size in found if prod(size.values()) <= _WORK] or found[:1]
-    return [size for size in small if all(size.values())] or small
+    return [size for size in found if prod(size.values()) <= _WORK] or found[:1]
 
 
 def _usual(source: Source, fmt: Descriptor | None, sizes: Sequence[Mapping[str, int]]) -> Problem:
-    """The problem with the most blocks, and of those the most bytes, within USUAL; else the smallest. Those
-    whose result is NaN come last."""
-    everything = [_draw(source, fmt, size) for size in sizes]
-    drawn = [each for each in everything if each.telling] or everything
-    fitting = [each for each in drawn if each.bytes <= USUAL]
-    if not fitting:
-        return min(drawn, key=lambda each: each.bytes)
-    return max(fitting, key=lambda each: (_blocks(source, each), each.bytes))
+    """Of the check's problems within USUAL one whose result tells right from wrong, that leaves no extent out
+    and has the most blocks, in this order; where all are larger, the smallest."""
+    drawn = [_draw(source, fmt, size) for size in sizes]
+    fitting = [each for each in drawn if each.bytes <= USUAL] or [min(drawn, key=lambda each: each.bytes)]
+
+    def rank(each: Problem) -> tuple[int, ...]:
+        return each.telling, all(each.size.values()), _blocks(source, each), each.bytes
+
+    return max(fitting, key=rank)
 
 
 def _blocks(source: Source, drawn: Problem) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,11 @@ def test_a_knob_that_is_not_the_default(manifest: Any) -> None:
     assert "__expf" in fast.text
     assert "__expf" not in cell.find(manifest, "unary.exp/-/f16/sm_90a").text
     assert "fast" in program.text(fast, problem(fast, {"n": 100}))
+
+
+def test_a_program_that_could_not_fail_is_refused(manifest: Any) -> None:
+    source = cell.find(manifest, "copy/-/f32/sm_90a")
+    drawn = problem(source, {"n": 8})
+    nothing = [replace(a, wanted=a.wanted and replace(a.wanted, bits=b"\xff" * 32)) for a in drawn.arrays]
+    assert drawn.telling
+    assert not replace(drawn, arrays=tuple(nothing)).telling
