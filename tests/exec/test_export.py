@@ -44,36 +44,21 @@ def test_a_program_passes(source: cell.Source, text: str, tmp_path: Path) -> Non
     assert re.search(r"^y: 1 numbers, largest error \S+ where \S+ is allowed\nPASS " + re.escape(KEY), said)
 
 
-GRID = "smaller(ceildiv(int64_t(call.n), 16384), 1024), 1, 1"
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [("&call.n};", "&(call.n -= 8)};"), (GRID, "0, 1, 1")],
-    ids=["a number", "a launch left out"],
-)
-def test_a_wrong_program_fails(
-    source: cell.Source, text: str, tmp_path: Path, right: str, wrong: str
-) -> None:
-    assert right in text
-    status, said = ran(source, text.replace(right, wrong), tmp_path)
+def test_a_wrong_program_fails(source: cell.Source, text: str, tmp_path: Path) -> None:
+    """The first of its two launches has no blocks."""
+    grid = "smaller(ceildiv(int64_t(call.n), 16384), 1024), 1, 1"
+    assert grid in text
+    status, said = ran(source, text.replace(grid, "0, 1, 1"), tmp_path)
     assert status == 1, said
     assert "1 are wrong; number 0 is" in said
     assert f"FAIL {KEY}" in said
 
 
 def test_a_solution_binds_its_kernel(source: cell.Source, drawn: Problem, tmp_path: Path) -> None:
-    """Called with tensors of the stand-in for torch in tests/compile."""
+    """Called with tensors of the stand-in for torch in tests/compile; afterwards with one of another type."""
     status, said = exported.run(exported.solution(source, drawn, tmp_path))
-    assert status == 0, said
-    assert "PASS" in said
-
-
-def test_a_solution_refuses_wrong_tensors(source: cell.Source, drawn: Problem, tmp_path: Path) -> None:
-    status, said = exported.run(
-        exported.solution(source, drawn, tmp_path, [("kBFloat16, {517}", "kFloat, {517}")])
-    )
-    assert (status, said) == (3, "refused: x\n")
+    assert f"PASS {KEY}" in said
+    assert (status, said.splitlines()[-1]) == (3, "refused: x")
 
 
 def test_every_number_is_read_as_the_reference_reads_it(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -210,3 +211,15 @@ def test_a_program_that_could_not_fail_is_refused(manifest: Any) -> None:
     nothing = [replace(a, wanted=a.wanted and replace(a.wanted, bits=b"\xff" * 32)) for a in drawn.arrays]
     assert drawn.telling
     assert not replace(drawn, arrays=tuple(nothing)).telling
+
+
+def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (MANIFEST.parent / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^wootz (export .*)$", text, re.M)
+    assert len(commands) == 2
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        assert cli.main(shlex.split(command)) == 0
+    assert (tmp_path / "gemv" / "program.cu").is_file()
+    made = json.loads((tmp_path / "solution" / "solution.json").read_text())
+    assert (made["definition"], made["author"]) == ("softmax_8k", "me")
