@@ -65,6 +65,7 @@ def _on_terminate(number: int, frame: FrameType | None) -> None:
 
 def _causes() -> Iterator[tuple[type[Exception], int]]:
     """User errors and their exit status. Looked up late: most commands need only some of these modules."""
+    from .export.cell import ExportError
     from .plan import PlanError
     from .project.own import ProjectError
     from .provenance import BuildError
@@ -74,6 +75,7 @@ def _causes() -> Iterator[tuple[type[Exception], int]]:
         (ManifestError, BAD_INPUT),
         (PlanError, BAD_INPUT),
         (ProjectError, BAD_INPUT),
+        (ExportError, BAD_INPUT),
         (UsageError, BAD_INPUT),
         (ShippedError, BAD_INPUT),
         (BuildError, FAILED),

@@ -7,11 +7,12 @@ x << 0) vanish while building, so kernels can be written in the plainest way.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Union
 
 from .ir import (
+    DTYPES,
     OPS,
     Attr,
     Block,
@@ -22,6 +23,7 @@ from .ir import (
     Param,
     Ref,
     Value,
+    While,
     fold,
     is_const,
     round_f32,
@@ -85,6 +87,9 @@ class Val:
     def __rshift__(self, other: Operand) -> Val:
         return self._bin("shr", other)
 
+    def __invert__(self) -> Val:
+        return self.builder.op("not", self)
+
     def __lt__(self, other: Operand) -> Val:
         return self._bin("lt", other)
 
@@ -108,7 +113,7 @@ class Val:
         if dtype == self.dtype:
             return self
         if is_const(self.value) and dtype in ("u32", "u64") and self.dtype in ("u32", "u64"):
-            return self.builder.const(int(self.value.attrs["value"]), dtype)
+            return self.builder.const(int(self.value.attrs["value"]) % (1 << 8 * DTYPES[dtype]), dtype)
         return self.builder.make("cast", dtype, (self.value,))
 
     def bitcast(self, dtype: str) -> Val:
@@ -417,6 +422,16 @@ class Builder:
         self._blocks[-1].statements.append(region)
         with self._scope(region.body):
             yield Val(self, index)
+
+    @contextlib.contextmanager
+    def during(self, condition: Callable[[], Val]) -> Iterator[None]:
+        """A loop while a condition holds, which is asked for before every trip. Of blocks of one thread."""
+        region = While()
+        self._blocks[-1].statements.append(region)
+        with self._scope(region.head):
+            region.condition = condition().value
+        with self._scope(region.body):
+            yield
 
     @contextlib.contextmanager
     def when(self, condition: Val) -> Iterator[If]:

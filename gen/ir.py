@@ -96,7 +96,16 @@ class If:
     orelse: Block = field(default_factory=lambda: Block())
 
 
-Statement = Union[Value, For, If]
+@dataclass(eq=False)
+class While:
+    """Runs `head`, which gives the condition, and while that holds `body`. Of programs of one thread."""
+
+    head: Block = field(default_factory=lambda: Block())
+    condition: Value | None = None
+    body: Block = field(default_factory=lambda: Block())
+
+
+Statement = Union[Value, For, If, While]
 
 
 @dataclass(eq=False)
@@ -223,6 +232,9 @@ def walk(block: Block) -> Iterator[Statement]:
         elif isinstance(statement, If):
             yield from walk(statement.then)
             yield from walk(statement.orelse)
+        elif isinstance(statement, While):
+            yield from walk(statement.head)
+            yield from walk(statement.body)
 
 
 def operands(statement: Statement) -> tuple[Value, ...]:
@@ -230,6 +242,8 @@ def operands(statement: Statement) -> tuple[Value, ...]:
         return (statement.start, statement.stop, statement.step)
     if isinstance(statement, If):
         return (statement.condition,)
+    if isinstance(statement, While):
+        return (statement.condition,) if statement.condition else ()
     return statement.args
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .ir import OPS, Block, For, Function, If, Ref, Statement, Value, operands, walk
+from .ir import OPS, Block, For, Function, If, Ref, Statement, Value, While, operands, walk
 from .target import Target
 from .verify import verify
 
@@ -26,6 +26,9 @@ def _keep(block: Block, keep: Callable[[Value], bool]) -> bool:
             changed |= _keep(statement.then, keep) | _keep(statement.orelse, keep)
             if statement.then.statements or statement.orelse.statements:
                 kept.append(statement)
+        elif isinstance(statement, While):  # kept for its end, if it has one
+            changed |= _keep(statement.head, keep) | _keep(statement.body, keep)
+            kept.append(statement)
         elif keep(statement):
             kept.append(statement)
     block.statements = kept

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import matrix
-from .ir import DTYPES, INDEX, OPS, UNSIGNED, Block, For, Function, If, Ref, Value, is_const, walk
+from .ir import DTYPES, INDEX, OPS, UNSIGNED, Block, For, Function, If, Ref, Value, While, is_const, walk
 from .target import Target
 
 BLOCK, GROUP, LANE = 0, 1, 2
@@ -92,8 +92,28 @@ def _block(state: _State, block: Block, reach: int) -> None:
             inner = max(reach, state.agreement[statement.condition])
             _block(state, statement.then, inner)
             _block(state, statement.orelse, inner)
+        elif isinstance(statement, While):
+            _while(state, statement, reach)
         else:
             _operation(state, statement, reach)
+    state.agreement, state.known = outer_values, outer_refs
+
+
+def _while(state: _State, loop: While, reach: int) -> None:
+    """The body is in the scope of the head."""
+    if state.function.threads != 1:
+        raise state.fail("a while is of a block of one thread", f"{state.function.threads} threads")
+    outer_values, outer_refs = dict(state.agreement), set(state.known)
+    for statement in loop.head.statements:
+        if not isinstance(statement, Value):
+            raise state.fail("a while's head has operations alone", type(statement).__name__.lower())
+        _operation(state, statement, reach)
+    if loop.condition is None:
+        raise state.fail("a while has a condition", "none")
+    _defined(state, loop.condition, "while")
+    if loop.condition.dtype != "bool":
+        raise state.fail("a while's condition is a bool", loop.condition.dtype)
+    _block(state, loop.body, reach)
     state.agreement, state.known = outer_values, outer_refs
 
 

@@ -21,6 +21,7 @@ NAMES = (
     "size",
     "costs",
     "simulate",
+    "export",
 )
 
 RUN_TIME = {

@@ -7,10 +7,10 @@ keeps its place among effects: it is named before the first effect that does not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..ir import OPS, Block, For, Function, If, Ref, Statement, Value, is_const, operands, walk
+from ..ir import OPS, Block, For, Function, If, Ref, Statement, Value, While, is_const, operands, walk
 
 WIDTH = 100
 
@@ -66,14 +66,19 @@ def body(function: Function, dialect: Dialect, depth: int = 1) -> list[str]:
 
 def used_helpers(dialect: Dialect, text: str) -> list[str]:
     """The helpers that `text` calls, directly or through another helper, in table order."""
+    return used(dialect.helpers, text)
+
+
+def used(helpers: Mapping[str, str], text: str) -> list[str]:
+    """Of the functions in `helpers`, by name, those that `text` calls, or that these call."""
     needed: set[str] = set()
     changed = True
     while changed:
-        whole = text + "".join(dialect.helpers[name] for name in needed)
-        more = {name for name in dialect.helpers if re.search(rf"\b{name}\b", whole)} - needed
+        whole = text + "".join(helpers[name] for name in needed)
+        more = {name for name in helpers if re.search(rf"\b{name}\b", whole)} - needed
         needed |= more
         changed = bool(more)
-    return [dialect.helpers[name] for name in dialect.helpers if name in needed]
+    return [helpers[name] for name in helpers if name in needed]
 
 
 IN_PLACE = frozenset({"const", "param", "index"})
@@ -110,10 +115,12 @@ def _count(text: _Text, block: Block) -> None:
     for statement in block.statements:
         if isinstance(statement, Value):
             text.home[statement] = block
-        for operand in operands(statement):
-            text.uses[operand] = text.uses.get(operand, 0) + 1
-            if text.home.get(operand) is not block:
-                text.inner.add(operand)
+        if isinstance(statement, While):
+            _count(text, statement.head)
+            _use(text, statement, statement.head)
+            _count(text, statement.body)
+            continue
+        _use(text, statement, block)
         if isinstance(statement, For):
             _count(text, statement.body)
         elif isinstance(statement, If):
@@ -121,14 +128,25 @@ def _count(text: _Text, block: Block) -> None:
             _count(text, statement.orelse)
 
 
+def _use(text: _Text, statement: Statement, block: Block) -> None:
+    for operand in operands(statement):
+        text.uses[operand] = text.uses.get(operand, 0) + 1
+        if text.home.get(operand) is not block:
+            text.inner.add(operand)
+
+
 def _block(text: _Text, block: Block) -> None:
     outer, text.pending = text.pending, {}
+    _statements(text, block)
+    text.pending = outer
+
+
+def _statements(text: _Text, block: Block) -> None:
     for statement in block.statements:
         if isinstance(statement, Value) and statement.dtype:
             _value(text, statement)
         else:
             _effect(text, statement)
-    text.pending = outer
 
 
 def _value(text: _Text, value: Value) -> None:
@@ -211,6 +229,9 @@ def _bare(expression: str) -> str:
 
 
 def _effect(text: _Text, statement: Statement) -> None:
+    if isinstance(statement, While):
+        _while(text, statement)
+        return
     _flush(text, statement)
     if isinstance(statement, For):
         _for(text, statement)
@@ -248,6 +269,27 @@ def _for(text: _Text, loop: For) -> None:
     text.line(f"for ({kind} {name} = {_bare(start)}; {name} < {stop}; {advance}) {{")
     _nested(text, loop.body)
     text.line("}")
+
+
+def _while(text: _Text, loop: While) -> None:
+    """A head that is more than an expression stands in the loop."""
+    if loop.condition is None:
+        raise ValueError("a while has no condition")
+    for value in list(text.pending):
+        if value in text.pending and _reads(text, value):
+            _name(text, value)
+    outer, text.pending = text.pending, {}
+    text.line("for (;;) {")
+    text.depth += 1
+    _statements(text, loop.head)
+    text.line(f"if (!{_operand(text, loop.condition)}) {{")
+    text.line("    break;")
+    text.line("}")
+    text.pending = {}
+    _block(text, loop.body)
+    text.depth -= 1
+    text.line("}")
+    text.pending = outer
 
 
 def _nested(text: _Text, block: Block) -> None:
