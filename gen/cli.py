@@ -21,7 +21,7 @@ from . import __version__, commands
 from .commands._shared import BAD_INPUT, DONE, FAILED, INTERRUPTED, UsageError
 from .problems import ManifestError
 
-EXTRA = ("yaml", "jsonschema", "rich", "ninja")
+EXTRA = ("yaml", "jsonschema", "rich", "ninja", "jinja2", "markupsafe")
 """Packages of the extra `gen`: a wheel that only runs kernels does without them."""
 
 

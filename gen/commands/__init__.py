@@ -13,6 +13,7 @@ NAMES = (
     "explain",
     "generate",
     "build",
+    "report",
 )
 
 RUN_TIME = {
