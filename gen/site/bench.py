@@ -1,4 +1,4 @@
-"""Benchmark files -> rows to show. Nothing is worked out that a file does not say, but for rates, and the 2·m·n·k
+"""Benchmark files -> rows to show. Nothing is worked out that a file does not say, but for rates, and 2·m·n·k
 operations of a matrix product."""
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ class Rung(IntFlag):
 WORDS = {
     Rung.EMITTED: "emitted",
     Rung.COMPILED: "compiled",
-    Rung.TEXT: "text run on a CPU",
-    Rung.DEVICE: "run on its device",
+    Rung.TEXT: "text executed on a CPU",
+    Rung.DEVICE: "executed on its device",
 }
 LETTERS = {Rung.EMITTED: "E", Rung.COMPILED: "C", Rung.TEXT: "T", Rung.DEVICE: "D"}
 
@@ -214,7 +214,7 @@ OTHERS = "Others"
 
 
 def _families(kernels: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {title: [] for title, _ in FAMILIES} | {OTHERS: []}
+    found: dict[str, list[str]] = {title: [] for title in (*(title for title, _ in FAMILIES), OTHERS)}
     for kernel in sorted(kernels):
         hits = (title for title, patterns in FAMILIES if any(fnmatchcase(kernel, p) for p in patterns))
         found[next(hits, OTHERS)].append(kernel)

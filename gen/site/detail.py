@@ -1,5 +1,5 @@
-"""What a unit opens to: its chain, as `wootz explain` has it, and its source. It is a script, which a page may
-load from a file:// address, where fetch is refused."""
+"""What a unit opens to: its chain, as `wootz explain` has it, and its source. It is a script: a page may load
+that from a file:// address, where fetch is refused."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def _axes(record: Mapping[str, Any] | None, planned: plan.Unit | None) -> Iterat
     if record is None and planned and planned.format:
         record = planned.format.descriptor()
     if record:
-        axes = explain.short({k: v for k, v in record.items() if k not in ("key", "packed")})
-        yield {"title": "Axes", "rows": [[k, _plain(v)] for k, v in axes.items()]}
+        axes = explain.short({k: v for k, v in record.items() if k not in ("key", "name", "packed")})
+        yield {"title": "Axes", "rows": [[k, _spelt(v)] for k, v in axes.items()]}
 
 
 def _target(record: Mapping[str, Any] | None, planned: plan.Unit | None) -> Iterator[Section]:
     record = index.target_record(planned.target) if record is None and planned else record
     if record:
         known = {k: v for k, v in record.items() if v not in (None, "", []) and k != "key"}
-        yield {"title": "Target", "rows": [[k, _plain(v)] for k, v in known.items()]}
+        yield {"title": "Target", "rows": [[k, _spelt(v)] for k, v in known.items()]}
 
 
 def _cells(unit: Unit, cells: Sequence[Mapping[str, Any]]) -> Section:
@@ -184,6 +184,18 @@ def _sources(shipped: Shipped, cells: Sequence[Mapping[str, Any]]) -> Iterator[S
 
 def _bytes(count: int | None) -> str:
     return "" if count is None else f"{count:,}"
+
+
+def _spelt(value: Any) -> str:
+    """Plain data in words: "kind int, bits 4, signed yes"."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_spelt(part)}" for key, part in value.items())
+    if isinstance(value, list):
+        nested = any(isinstance(part, Mapping) for part in value)
+        return ("; " if nested else ", ").join(map(_spelt, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> str:

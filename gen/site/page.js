@@ -224,7 +224,14 @@
       const sources = await Promise.all(data.sources.map(source));
       const text = make("section");
       text.append(make("h3", "Emitted text"), ...(sources.length ? sources : [make("p", "This unit is not in the index: there is no text.", { class: "note" })]));
-      body.replaceChildren(make("code", `wootz explain ${kernel} ${format} ${target}`), ...data.sections.map(section), text);
+      const parts = [...data.sections.map(section), text];
+      const jump = make("nav", undefined, { class: "jump", "aria-label": "Parts" });
+      jump.append(make("code", `wootz explain ${kernel} ${format} ${target}`), ...parts.map((part) => {
+        const button = make("button", part.firstChild.textContent, { type: "button" });
+        button.addEventListener("click", () => part.scrollIntoView());
+        return button;
+      }));
+      body.replaceChildren(jump, ...parts);
       if (sources[0]) sources[0].open = true;
     } catch (error) {
       body.replaceChildren(make("p", error.message, { class: "note", role: "alert" }));

@@ -71,8 +71,9 @@ def _environment() -> jinja2.Environment:
         columns=_columns,
         duration=_duration,
         grouped=lambda count: f"{count:,}",
+        names=lambda tables: list(dict.fromkeys(key for figures in tables for key in figures)),
         place=_place,
-        rung=lambda rung: _classes(Rung(2 * rung - 1)) if rung != Rung.TEXT else "e t",
+        rung=lambda rung: _classes(Rung(2 * rung - 1)),
         said=lambda units: "; ".join(_words(unit) for unit in units if unit),
         shape=lambda mark: roofline.symbol(mark.series, mark.x, mark.y),
         size=_size,
@@ -150,13 +151,20 @@ def _bar(unit: Unit | None) -> str:
     return _classes(unit.rungs) or "p"
 
 
+_BRIEF = {
+    Rung.EMITTED: "emitted",
+    Rung.COMPILED: "compiled",
+    Rung.TEXT: "text executed",
+    Rung.DEVICE: "executed",
+}
+
+
 def _brief(unit: Unit) -> str:
     """A word or two beside a bar."""
     if unit.refused:
         return unit.cells[0].state
     highest = top(unit.rungs)
-    short = {Rung.EMITTED: "emitted", Rung.COMPILED: "compiled", Rung.TEXT: "text run", Rung.DEVICE: "run"}
-    return short.get(highest, "not built")
+    return _BRIEF.get(highest, "not built")
 
 
 def _words(unit: Unit) -> str:
@@ -164,7 +172,7 @@ def _words(unit: Unit) -> str:
     if unit.refused:
         return f"{unit.target} {unit.cells[0].state}: {unit.cells[0].reason}"
     if not unit.built:
-        return f"{unit.target} planned, not built"
+        return f"{unit.target} planned, not in this index"
     said = f"{unit.target} {_reached(unit, unit.rungs)}"
     reached = [top(rungs(cell, unit.backend)) for cell in unit.jobs]
     highest = max(reached)
@@ -178,7 +186,7 @@ def _reached(unit: Unit, reached: Rung) -> str:
     if highest == Rung.DEVICE:
         labels = {label for cell in unit.jobs for label in cell.evidence if label.startswith(EXECUTED)}
         devices = {label.removeprefix(EXECUTED) for label in labels} - ({"cpu"} - {unit.backend})
-        return f"run on {' and '.join(sorted(devices))}"
+        return f"executed on {' and '.join(sorted(devices))}"
     return WORDS.get(highest, "not built as a whole")
 
 

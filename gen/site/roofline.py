@@ -71,31 +71,46 @@ class Plot:
     series: tuple[str, ...]
 
 
+_STEPS = (1, 2, 5)
+_MANY = 3.0  # decades from which on only whole ones have a tick
+
+
 @dataclass(frozen=True)
 class _Axis:
-    """A logarithmic axis: exponents of its ends, and their pixels."""
+    """A logarithmic axis: its ends, and their pixels."""
 
-    low: int
-    high: int
+    low: float
+    high: float
     start: float
     end: float
 
     def at(self, value: float) -> float:
-        part = (math.log10(value) - self.low) / (self.high - self.low)
+        part = math.log(value / self.low) / math.log(self.high / self.low)
         return round(self.start + part * (self.end - self.start), 1)
 
     @property
     def ticks(self) -> tuple[Tick, ...]:
-        return tuple(Tick(self.at(10.0**e), _power(e)) for e in range(self.low, self.high + 1))
+        steps = _STEPS if math.log10(self.high / self.low) < _MANY else _STEPS[:1]
+        return tuple(Tick(self.at(v), f"{v:,g}") for v in _round(self.low, self.high) if _lead(v) in steps)
 
 
-def _power(exponent: int) -> str:
-    return f"{10.0**exponent:g}" if -4 < exponent < 6 else f"10^{exponent}"
+def _round(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten, from the last at most `low` to the first at least `high`."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    found = [step * 10.0**e for e in range(first, last + 1) for step in _STEPS]
+    start = max(i for i, v in enumerate(found) if v <= low * 1.0001)
+    stop = min(i for i, v in enumerate(found) if v >= high * 0.9999)
+    return found[start : stop + 1]
+
+
+def _lead(value: float) -> int:
+    """The first digit."""
+    return round(value / 10.0 ** math.floor(math.log10(value) + 1e-9))
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> _Axis:
-    low = math.floor(math.log10(min(values)))
-    return _Axis(low, max(low + 1, math.ceil(math.log10(max(values)))), start, end)
+    ends = _round(min(values) / 1.1, max(values) * 1.1)
+    return _Axis(ends[0], ends[-1], start, end)
 
 
 def plot(bench: Bench) -> Plot | None:
@@ -107,7 +122,8 @@ def plot(bench: Bench) -> Plot | None:
     peaks = dict(sorted(bench.matrix_tflops.items(), key=lambda item: item[1]))
     knees = [peak / slope for peak in peaks.values()] if slope else []
     x = _axis([*(row.intensity or 0.0 for row in rows), *knees], LEFT, WIDTH - RIGHT)
-    y = _axis([*(row.tflops or 0.0 for row in rows), *peaks.values()], HEIGHT - BOTTOM, TOP)
+    above = [min([slope * (row.intensity or 1), *list(peaks.values())[-1:]]) for row in rows] if slope else []
+    y = _axis([*(row.tflops or 0.0 for row in rows), *above, *peaks.values()], HEIGHT - BOTTOM, TOP)
     series = tuple(sorted({_series(row) for row in rows}))
     marks = (
         Mark(x.at(row.intensity or 1), y.at(row.tflops or 1), series.index(_series(row)), said(row))
@@ -122,10 +138,9 @@ def _series(row: Row) -> str:
 
 def _roofs(slope: float | None, peaks: Mapping[str, float], x: _Axis, y: _Axis) -> Iterator[Line]:
     """The diagonal, as far as the plot or the highest peak; a level line from it for each peak."""
-    left, right, top = 10.0**x.low, 10.0**x.high, max(peaks.values(), default=10.0**y.high)
+    left, right, top = x.low, x.high, max(peaks.values(), default=y.high)
     if slope:
-        first = max(left, 10.0**y.low / slope)
-        last = min(right, top / slope, 10.0**y.high / slope)
+        first, last = max(left, y.low / slope), min(right, top / slope, y.high / slope)
         if first < last:
             text = f"{slope * 1000:,.0f} GB/s read"
             yield Line(x.at(first), y.at(first * slope), x.at(last), y.at(last * slope), text)
