@@ -52,7 +52,7 @@
     for (const body of all(".matrix tbody")) body.hidden = !all("tr[data-k]", body).some((row) => !row.hidden);
     const kernels = new Set(rows.filter((row) => !row.hidden).map((row) => row.dataset.k)).size;
     $("shown").value = words.length ? `${kernels} kernels, ${shown.filter(Boolean).length} formats shown` : "";
-    tables.forEach(rove);
+    tables.forEach((table) => rove(table));
   };
 
   // Arrow keys in the tables: one link of each is in the tab order.
@@ -61,7 +61,7 @@
   const rove = (table, link) => {
     const links = all("tr[data-k] a", table);
     const open = visible(table).flatMap((row) => all("a", row).filter((a) => !a.closest("td").hidden));
-    const current = link ?? open.find((a) => a.tabIndex === 0 && table.dataset.roving) ?? open[0];
+    const current = link ?? open.find((a) => a.tabIndex === 0 && "roving" in table.dataset) ?? open[0];
     table.dataset.roving = "";
     for (const a of links) a.tabIndex = a === current ? 0 : -1;
   };

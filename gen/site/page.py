@@ -75,7 +75,6 @@ def _environment() -> jinja2.Environment:
         place=_place,
         rung=lambda rung: _classes(Rung(2 * rung - 1)),
         said=lambda units: "; ".join(_words(unit) for unit in units if unit),
-        shape=lambda mark: roofline.symbol(mark.series, mark.x, mark.y),
         size=_size,
         symbol=roofline.symbol,
     )

@@ -27,7 +27,7 @@ def report(artifacts: Path, out: Path, benches: Iterable[Path] = (), planned: Pl
     """Write a report. BuildError names what cannot be read, or where nothing may be written."""
     shipped = open_artifacts(artifacts)
     measured = [bench.read(path) for path in benches]
-    cover = _coverage(shipped, planned)
+    cover = coverage_of(shipped, planned)
     files: dict[str, Callable[[], str]] = {
         write.PAGE: partial(page.render, cover, shipped, measured, planned is not None)
     }
@@ -41,7 +41,8 @@ def report(artifacts: Path, out: Path, benches: Iterable[Path] = (), planned: Pl
     return Made(cover.count().cells, len(cover.units), changed)
 
 
-def _coverage(shipped: Shipped, planned: Planned | None) -> coverage.Coverage:
+def coverage_of(shipped: Shipped, planned: Planned | None) -> coverage.Coverage:
+    """The cells of an index, with what a plan adds."""
     targets = {record["key"]: record for record in shipped.index["targets"]}
     formats = {record["key"]: record for record in shipped.index["formats"]}
     cells = coverage.of_index(shipped.index)

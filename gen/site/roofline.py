@@ -113,6 +113,9 @@ def _axis(values: Sequence[float], start: float, end: float) -> _Axis:
     return _Axis(ends[0], ends[-1], start, end)
 
 
+_MOST = 12  # series with their formats; where there are more, kernels
+
+
 def plot(bench: Bench) -> Plot | None:
     """The roofline of a file; None where no row says both its bytes and its operations."""
     rows = [row for row in bench.rows if row.intensity and row.tflops]
@@ -124,10 +127,13 @@ def plot(bench: Bench) -> Plot | None:
     x = _axis([*(row.intensity or 0.0 for row in rows), *knees], LEFT, WIDTH - RIGHT)
     above = [min([slope * (row.intensity or 1), *list(peaks.values())[-1:]]) for row in rows] if slope else []
     y = _axis([*(row.tflops or 0.0 for row in rows), *above, *peaks.values()], HEIGHT - BOTTOM, TOP)
-    series = tuple(sorted({_series(row) for row in rows}))
+    names = [_series(row) for row in rows]
+    if len(set(names)) > _MOST:
+        names = [row.kernel for row in rows]
+    series = tuple(sorted(set(names)))
     marks = (
-        Mark(x.at(row.intensity or 1), y.at(row.tflops or 1), series.index(_series(row)), said(row))
-        for row in rows
+        Mark(x.at(row.intensity or 1), y.at(row.tflops or 1), series.index(own), said(row))
+        for row, own in zip(rows, names)
     )
     return Plot(x.ticks, y.ticks, tuple(_roofs(slope, peaks, x, y)), tuple(marks), series)
 
@@ -182,8 +188,7 @@ _SHAPES = (
 """Outlines about the origin: circle, square, triangle, diamond, triangle, cross."""
 
 
-def symbol(series: int, x: float = 0.0, y: float = 0.0) -> str:
-    """The outline of a series' marks at a place; one beyond the sixth has the shape of an earlier one, and
-    the colour of another (page.css has six)."""
-    outline = _SHAPES[(series + series // 6) % 6]
-    return outline if not (x or y) else f"M{x:g} {y:g}m{outline[1:]}"
+def symbol(series: int) -> str:
+    """The outline of a series' marks; one beyond the sixth has the shape of an earlier one, and the colour of
+    another (page.css has six)."""
+    return _SHAPES[(series + series // 6) % 6]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -127,21 +127,35 @@ _CELL = {
 
 
 def _checked(path: Path, found: dict[str, Any]) -> dict[str, Any]:
-    """The index. BuildError where a section, a record's key, or what a cell must say is missing."""
-    advice = "build the folder again"
+    """The index. BuildError names the first thing that is missing."""
+    problem = next(_problems(found), None)
+    if problem:
+        raise BuildError(f"{path}: is damaged: {problem}; build the folder again")
+    return found
+
+
+def _problems(found: Mapping[str, Any]) -> Iterator[str]:
     for section in index.SECTIONS:
         records = found.get(section)
         if not isinstance(records, list):
-            raise BuildError(f"{path}: is damaged: it has no list {section!r}; {advice}")
+            yield f"it has no list {section!r}"
+            return
         for i, record in enumerate(records):
             if not (isinstance(record, dict) and isinstance(record.get("key"), str)):
-                raise BuildError(f"{path}: is damaged: {section}[{i}] has no key; {advice}")
-    targets = {record["key"] for record in found["targets"]}
+                yield f"{section}[{i}] has no key"
+    targets = {record["key"] for record in found["targets"] if isinstance(record, dict) and "key" in record}
     for cell in found["cells"]:
-        for key, kind in _CELL.items():
-            if not isinstance(cell.get(key), kind):
-                wanted = f"wanted {key!r} of type {kind.__name__}, came {type(cell.get(key)).__name__}"
-                raise BuildError(f"{path}: is damaged: cell {cell['key']}: {wanted}; {advice}")
-        if cell["target"] not in targets:
-            raise BuildError(f"{path}: is damaged: cell {cell['key']}: no target {cell['target']}; {advice}")
-    return found
+        yield from _problems_of(cell, targets)
+
+
+def _problems_of(cell: Mapping[str, Any], targets: Set[str]) -> Iterator[str]:
+    for key, kind in _CELL.items():
+        if not isinstance(cell.get(key), kind):
+            came = type(cell.get(key)).__name__
+            yield f"cell {cell['key']}: wanted {key!r} of type {kind.__name__}, came {came}"
+            return
+    if cell["target"] not in targets:
+        yield f"cell {cell['key']}: there is no target {cell['target']}"
+    for file in (*cell["files"], *([cell["stub"]] if "file" in cell.get("stub", {}) else [])):
+        if not (isinstance(file.get("file"), str) and isinstance(file.get("size"), int)):
+            yield f"cell {cell['key']}: a file of it has no name, or no size"

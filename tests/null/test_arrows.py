@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-THIRD_PARTY_OF_GEN = {"yaml", "jsonschema", "referencing", "rich", "ninja"}
+THIRD_PARTY_OF_GEN = {"yaml", "jsonschema", "referencing", "rich", "ninja", "jinja2", "markupsafe"}
 RUN_TIME = {"numpy", "wootz"}
 OPTIONAL = {"torch": {"torch"}}
 """Subpackages that `import wootz` never imports, and what they need."""
