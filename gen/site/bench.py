@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import name
 from ..provenance import BuildError
 
 
 @dataclass(frozen=True)
 class Row:
-    """One timing. us: microseconds. bytes: the least that has to be moved. share: the floor's part of us, at
-    most 1 where the floor is one. peers: microseconds of other packages. None: not recorded."""
+    """One timing. us: microseconds. bytes, flops: the least that has to be moved and worked out. share: the
+    floor's part of us. peers: microseconds of other packages; ratios: theirs over ours, timed in turn. cell:
+    its key. None: not recorded."""
 
     kernel: str
     format: str
@@ -26,6 +28,15 @@ class Row:
     flops: float | None = None
     share: float | None = None
     peers: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    cell: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def unit(self) -> tuple[str, str, str] | None:
+        """Kernel, format and target of its cell."""
+        parts = self.cell.split("/")
+        return (parts[0].partition(".")[0], parts[1], parts[3]) if len(parts) == 4 else None
 
     @property
     def tflops(self) -> float | None:
@@ -84,22 +95,30 @@ def _bench(label: str, found: Mapping[str, Any]) -> Bench:
     rows = tuple(map(reader, found["rows"]))
     if bad := next((row for row in rows if not row.us > 0), None):
         raise ValueError(f"{bad.kernel} took {bad.us} us")
-    matrix = {str(k): float(v) for k, v in (ceilings.get("matrix_tflops") or {}).items()}
-    return Bench(label, device, date, rows, read_gb_s or None, matrix)
+    return Bench(label, device, date, rows, read_gb_s or None, _numbers(ceilings.get("matrix_tflops")))
 
 
 def _row(row: Mapping[str, Any]) -> Row:
+    notes = (*(["warm"] if row.get("cold") is False else []), *(["pdl"] if row.get("pdl") else []))
+    fmt = str(row.get("format") or "")
     return Row(
         str(row["kernel"]),
-        str(row.get("format") or ""),
+        "" if fmt == name.NO_FORMAT else fmt,
         str(row.get("dtype") or ""),
         {str(k): int(v) for k, v in row["shape"].items()},
         float(row["us"]),
         _number(row.get("bytes")),
         _number(row.get("flops")),
         _number(row.get("share")),
-        {str(k): float(v) for k, v in (row.get("peers") or {}).items()},
+        _numbers(row.get("peers")),
+        _numbers(row.get("ratios")),
+        cell=str(row.get("cell") or ""),
+        notes=notes,
     )
+
+
+def _numbers(values: Mapping[str, Any] | None) -> dict[str, float]:
+    return {str(key): float(value) for key, value in (values or {}).items()}
 
 
 def _number(value: Any) -> float | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import explain, index, plan
 from ..state import UnitRecord
+from .bench import Row
 from .coverage import EXECUTED, Cell, Unit
 from .shipped import LEVEL, Shipped
 
@@ -33,9 +34,14 @@ def _safe(part: str) -> str:
 
 
 def script(
-    unit: Unit, shipped: Shipped, cells: Sequence[Mapping[str, Any]], planned: plan.Unit | None
+    unit: Unit,
+    shipped: Shipped,
+    cells: Sequence[Mapping[str, Any]],
+    planned: plan.Unit | None = None,
+    timings: Sequence[tuple[str, Row]] = (),
 ) -> str:
-    """The data of one unit. `cells`: its records of the index; `planned`: what the manifest makes of it."""
+    """The data of one unit. `cells`: its records of the index; `planned`: what the manifest makes of it;
+    `timings`: (device, row) of benchmarks."""
     formats = {record["key"]: record for record in shipped.index["formats"]}
     targets = {record["key"]: record for record in shipped.index["targets"]}
     sections = [
@@ -45,6 +51,7 @@ def script(
         *_made(unit, shipped, cells, planned),
         *_entries(cells),
         *_tiles(planned),
+        *_measured(timings),
     ]
     data = {"sections": sections, "sources": list(_sources(shipped, cells))}
     return f"{CALL}({json.dumps(data, separators=(',', ':'), sort_keys=True)})\n"
@@ -158,6 +165,23 @@ def _tiles(planned: plan.Unit | None) -> Iterator[Section]:
     ]
     if rows:
         yield {"title": "Tiles", "head": ["cell", "tile", "verdict"], "rows": rows}
+
+
+def _measured(timings: Sequence[tuple[str, Row]]) -> Iterator[Section]:
+    rows = [
+        [
+            device,
+            " ".join(f"{axis} {size:,}" for axis, size in row.shape.items()),
+            row.dtype,
+            f"{row.us:.1f} µs",
+            "" if row.share is None else f"{100 * row.share:.0f} %",
+            ", ".join(f"{peer} {us:.1f} µs" for peer, us in row.peers.items()),
+        ]
+        for device, row in timings
+    ]
+    if rows:
+        head = ["device", "shape", "type", "time", "of the floor", "peers"]
+        yield _without_empty({"title": "Measured", "head": head, "rows": rows})
 
 
 def _without_empty(section: Section) -> Section:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .. import name
 from ..provenance import BuildError
 from . import bench, coverage, detail, page, write
 from .planned import Planned
@@ -33,10 +34,17 @@ def report(artifacts: Path, out: Path, benches: Iterable[Path] = (), planned: Pl
     }
     records: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for cell in shipped.index["cells"]:
-        records.setdefault((cell["kernel"], cell.get("format") or "-", cell["target"]), []).append(cell)
+        records.setdefault((cell["kernel"], cell.get("format") or name.NO_FORMAT, cell["target"]), []).append(
+            cell
+        )
+    timings: dict[Any, list[tuple[str, bench.Row]]] = {}
+    for file in measured:
+        for row in file.rows:
+            timings.setdefault(row.unit, []).append((file.device, row))
     for key, unit in cover.units.items():
         of_plan = planned.units.get(unit.key) if planned else None
-        files[detail.path(unit)] = partial(_script, unit, shipped, records.get(key, ()), of_plan)
+        of_unit = records.get(key, ()), of_plan, timings.get(key, ())
+        files[detail.path(unit)] = partial(_script, unit, shipped, *of_unit)
     changed = write.write(out, files)
     return Made(cover.count().cells, len(cover.units), changed)
 
@@ -52,9 +60,9 @@ def coverage_of(shipped: Shipped, planned: Planned | None) -> coverage.Coverage:
     return coverage.coverage(cells, targets, formats)
 
 
-def _script(unit: coverage.Unit, shipped: Shipped, cells: Sequence[Any], planned: Any) -> str:
+def _script(unit: coverage.Unit, shipped: Shipped, *more: Any) -> str:
     try:
-        return detail.script(unit, shipped, cells, planned)
+        return detail.script(unit, shipped, *more)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         what = f"{type(error).__name__}: {error}"
         raise BuildError(f"{shipped.label}: is damaged: unit {unit.key}: {what}; build it again") from error

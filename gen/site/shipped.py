@@ -15,7 +15,8 @@ from .. import index, name, runner
 from ..provenance import BuildError
 
 LEVEL = 6
-"""Of deflate: what pip and the wheel back ends use."""
+"""Of deflate: what zipfile, and so the wheel back ends, use."""
+_HEAD = b'{"wootz_index":'
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,17 @@ def _deflated(paths: Iterable[str], read: Callable[[str], bytes | None]) -> dict
 
     def one(path: str) -> int | None:
         data = read(path)
-        return None if data is None else len(zlib.compress(data, LEVEL))
+        return None if data is None else deflated(data)
 
     with ThreadPoolExecutor() as pool:
         ordered = sorted(paths)
         return {path: size for path, size in zip(ordered, pool.map(one, ordered)) if size is not None}
+
+
+def deflated(data: bytes) -> int:
+    """Bytes of a file in a wheel, without the headers of the archive."""
+    squeeze = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return len(squeeze.compress(data)) + len(squeeze.flush())
 
 
 def _archive(path: Path) -> Shipped:
@@ -95,9 +102,10 @@ def _archive(path: Path) -> Shipped:
 
 def _root(path: Path, archive: zipfile.ZipFile) -> str:
     """The folder of an archive's index."""
-    roots = [n[: -len(name.INDEX)] for n in archive.namelist() if PurePosixPath(n).name == name.INDEX]
+    named = [n for n in archive.namelist() if PurePosixPath(n).name == name.INDEX]
+    roots = [n[: -len(name.INDEX)] for n in named if archive.read(n).startswith(_HEAD)]
     if len(roots) != 1:
-        wanted = f"wanted one {name.INDEX} in it, found {len(roots)}"
+        wanted = f"wanted one {name.INDEX} of artifacts in it, found {len(roots)}"
         raise BuildError(f"{path}: {wanted}; unpack it, and name the folder of one index")
     return roots[0]
 

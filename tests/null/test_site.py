@@ -194,7 +194,9 @@ def test_a_wheel_says_what_it_stores(small: Path, tmp_path: Path) -> None:
         for path in sorted(p for p in small.rglob("*") if p.is_file()):
             archive.write(path, f"mine/artifacts/{path.relative_to(small)}")
         sizes = {i.filename: i.compress_size for i in archive.infolist()}
+        archive.writestr("mine/index.json", "{}")  # anyone may ship a file of that name
     found = weight.artifacts(shipped.open_artifacts(wheel))
+    assert found == weight.artifacts(shipped.open_artifacts(small))  # which deflates for itself
     assert {a.path: a.compressed for a in found} == {a.path: sizes[f"mine/artifacts/{a.path}"] for a in found}
     report(wheel, tmp_path / "site")
     (text,) = unit(tmp_path / "site/units/copy/-/sm_90a.js")["sources"]
@@ -406,10 +408,10 @@ def test_what_is_no_artifact_folder_is_named(tmp_path: Path, capsys: pytest.Capt
     for name, count in (("none.whl", 0), ("two.whl", 2)):
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             for i in range(count):
-                archive.writestr(f"{i}/index.json", "{}")
+                archive.writestr(f"{i}/index.json", '{"wootz_index":2}')
         status, lines = run(capsys, "--artifacts", tmp_path / name, "--out", tmp_path / "site")
         assert (status, len(lines)) == (1, 1)
-        assert f"wanted one index.json in it, found {count}" in lines[0]
+        assert f"wanted one index.json of artifacts in it, found {count}" in lines[0]
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut/index.json").write_text('{"wootz_index":2,')
     status, lines = run(capsys, "--artifacts", tmp_path / "cut", "--out", tmp_path / "site")
@@ -420,13 +422,13 @@ def test_what_is_no_artifact_folder_is_named(tmp_path: Path, capsys: pytest.Capt
 
 # Benchmarks
 
-MEASURED = {
+MEASURED: dict[str, Any] = {
     "device": "Device",
     "date": "2026-11-30",
     "ceilings": {"read_gb_s": 1000.0, "matrix_tflops": {"f16": 100.0, "bf16": 104.0, "e4m3": 200.0}},
     "rows": [
         {"kernel": "gemv", "format": None, "dtype": "f16", "shape": {"n": 8}, "us": 10.0, "bytes": 1e7,
-         "flops": 1e7, "share": 1.0, "peers": {"torch": 12.0}},
+         "flops": 1e7, "share": 1.0, "peers": {"torch": 12.0}, "ratios": {"torch": 1.2}, "cold": False},
         {"kernel": "gemm", "format": None, "dtype": "e4m3", "shape": {"m": 8}, "us": 10.0, "bytes": 1e6,
          "flops": 2e9, "share": 0.5, "peers": {}},
         {"kernel": "copy", "format": None, "dtype": "f16", "shape": {"n": 8}, "us": 10.0, "bytes": 1e7,
@@ -450,6 +452,36 @@ def test_points_stand_where_the_roof_says(tmp_path: Path) -> None:
     assert on_roof.y == pytest.approx(diagonal.y1 + slope * (on_roof.x - diagonal.x1), abs=0.2)
     assert at_peak.y == levels[1].y1
     assert (levels[1].x1, levels[1].y1) == pytest.approx((diagonal.x2, diagonal.y2), abs=0.2)
+
+
+def test_a_timing_is_shown_with_its_unit(small: Path, tmp_path: Path) -> None:
+    row = {
+        **MEASURED["rows"][0],
+        "cell": "dequant.x/int4/f16/sm_90a",
+        "kernel": "dequant.x",
+        "format": "int4",
+    }
+    (tmp_path / "mine.json").write_text(
+        json.dumps({**MEASURED, "rows": [row, {**row, "cell": "gone/-/f16/cpu"}]})
+    )
+    report(small, tmp_path / "site", [tmp_path / "mine.json"])
+    page = Page((tmp_path / "site" / "index.html").read_text())
+    assert [a["href"] for a in page.all("a")].count("#dequant/int4/sm_90a") == 1
+    line = next(t for t in page.tables if t[0][:2] == ["kernel", "type"])[1]
+    assert line == [
+        "dequant.x int4",
+        "f16",
+        "n\xa08 warm",
+        "10.0",
+        "1.0",
+        "1,000",
+        "100 %",
+        "",
+        "12.0 (1.20 of ours)",
+    ]
+    sections = unit(tmp_path / "site/units/dequant/int4/sm_90a.js")["sections"]
+    (measured,) = [s["rows"] for s in sections if s["title"] == "Measured"]
+    assert measured == [["Device", "n 8", "f16", "10.0 µs", "100 %", "torch 12.0 µs"]]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*-h200.json")), ids=lambda p: p.stem)
