@@ -95,6 +95,9 @@
     $("readout").textContent = link.getAttribute("aria-label");
     link.title = link.getAttribute("aria-label");
   };
+  const hush = (table) => {
+    if (!table.contains(document.activeElement)) $("readout").textContent = "";
+  };
   for (const table of tables) {
     table.addEventListener("keydown", (event) => {
       const link = event.target.closest("td a");
@@ -112,6 +115,7 @@
       say(event);
     });
     table.addEventListener("mouseover", say);
+    for (const event of ["mouseleave", "focusout"]) table.addEventListener(event, () => hush(table));
   }
 
   // One target, or all.
