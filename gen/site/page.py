@@ -177,7 +177,8 @@ def _words(unit: Unit) -> str:
     highest = max(reached)
     if highest > top(unit.rungs):
         said += f" ({reached.count(highest)} of {len(reached)} cells {_reached(unit, highest)})"
-    return said
+    others = len(unit.cells) - len(unit.jobs)
+    return said + (f" ({others} more refused or skipped)" if others else "")
 
 
 def _reached(unit: Unit, reached: Rung) -> str:

@@ -420,6 +420,19 @@ def test_what_is_no_artifact_folder_is_named(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "site").exists()
 
 
+def test_a_filter_without_a_manifest_is_refused(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, lines = run(capsys, "--artifacts", small, "--out", tmp_path / "site", "--kernels", "copy")
+    wanted = "wootz: --kernels says which cells of a manifest to show: add --manifest FILE"
+    assert (status, lines) == (2, [wanted])
+    assert not (tmp_path / "site").exists()
+    more = ("--manifest", SHIPPED, "--kernels", "nobody")
+    status, lines = run(capsys, "--artifacts", small, "--out", tmp_path / "site", *more)
+    assert status == 2
+    assert lines[0].startswith("wootz: kernel 'nobody': not in the manifest")
+
+
 # Benchmarks
 
 MEASURED: dict[str, Any] = {
