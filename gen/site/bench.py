@@ -73,7 +73,9 @@ def read(path: Path) -> Bench:
     """One file of `wootz bench --json`, or of the scripts in benchmarks/. BuildError where it is neither."""
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise BuildError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise BuildError(f"{path}: cannot be read: {error}") from error
     try:
         return _bench(path.stem, found)

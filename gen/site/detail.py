@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import explain, index, plan
 from ..state import UnitRecord
+from . import roofline
 from .bench import Row
 from .coverage import EXECUTED, Cell, Unit
 from .shipped import LEVEL, Shipped
@@ -173,9 +174,9 @@ def _measured(timings: Sequence[tuple[str, Row]]) -> Iterator[Section]:
             device,
             " ".join(f"{axis} {size:,}" for axis, size in row.shape.items()),
             row.dtype,
-            f"{row.us:.1f} µs",
+            f"{roofline.figure(row.us)} µs",
             "" if row.share is None else f"{100 * row.share:.0f} %",
-            ", ".join(f"{peer} {us:.1f} µs" for peer, us in row.peers.items()),
+            ", ".join(f"{peer} {roofline.figure(us)} µs" for peer, us in row.peers.items()),
         ]
         for device, row in timings
     ]

@@ -70,6 +70,7 @@ def _environment() -> jinja2.Environment:
         brief=_brief,
         columns=_columns,
         duration=_duration,
+        figure=roofline.figure,
         grouped=lambda count: f"{count:,}",
         names=lambda tables: list(dict.fromkeys(key for figures in tables for key in figures)),
         place=_place,

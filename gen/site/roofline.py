@@ -148,7 +148,7 @@ def _roofs(slope: float | None, peaks: Mapping[str, float], x: _Axis, y: _Axis) 
     if slope:
         first, last = max(left, y.low / slope), min(right, top / slope, y.high / slope)
         if first < last:
-            text = f"{slope * 1000:,.0f} GB/s read"
+            text = f"{figure(slope * 1000)} GB/s read"
             yield Line(x.at(first), y.at(first * slope), x.at(last), y.at(last * slope), text)
     for names, peak in _levels(peaks):
         start = max(left, peak / slope) if slope else left
@@ -165,15 +165,20 @@ def _levels(peaks: Mapping[str, float]) -> Iterator[tuple[str, float]]:
         else:
             groups.append([name])
     for group in groups:
-        yield ", ".join(f"{name} {peaks[name]:,.0f}" for name in group), peaks[group[-1]]
+        yield ", ".join(f"{name} {figure(peaks[name])}" for name in group), peaks[group[-1]]
+
+
+def figure(value: float) -> str:
+    """A measured number, to three digits or to the unit."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def said(row: Row) -> str:
     """A row in words."""
     shape = ", ".join(f"{axis} {size}" for axis, size in row.shape.items())
-    parts = [_series(row), row.dtype, shape, f"{row.us:.1f} µs"]
-    parts += [f"{row.tflops:.1f} TFLOP/s"] if row.tflops else []
-    parts += [f"{row.gb_s:,.0f} GB/s"] if row.gb_s else []
+    parts = [_series(row), row.dtype, shape, f"{figure(row.us)} µs"]
+    parts += [f"{figure(row.tflops)} TFLOP/s"] if row.tflops else []
+    parts += [f"{figure(row.gb_s)} GB/s"] if row.gb_s else []
     return "; ".join(part for part in parts if part)
 
 
