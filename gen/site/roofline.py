@@ -109,7 +109,8 @@ def _lead(value: float) -> int:
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> _Axis:
-    ends = _round(min(values) / 1.1, max(values) * 1.1)
+    low = min(values) / 1.1
+    ends = _round(low, max(max(values) * 1.1, 9 * low))  # about a decade, or more
     return _Axis(ends[0], ends[-1], start, end)
 
 
