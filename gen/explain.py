@@ -35,21 +35,21 @@ def explain(
     unit = tuning.apply(unit)
     fact: dict[str, Any] = {
         "unit": unit.key,
-        "axes": _short(unit.format.descriptor()) if unit.format else None,
+        "axes": short(unit.format.descriptor()) if unit.format else None,
         "target": index.target_record(unit.target),
         "cells": [{"key": c.key, "state": c.state, "reason": c.reason, "evidence": []} for c in unit.cells],
         "source": unit.source,
         "artifacts": [path for _, path in unit.artifacts],
-        "commands": _commands(unit, None),
+        "commands": commands(unit, None),
         "entries": [],
         "measured": [],
-        "tiles": _tiles(unit),
+        "tiles": tiles_of(unit),
     }
     if unit.jobs:
         record = emission.record(unit, "", emission.rendered(unit))
         fact["source_sha256"], fact["kind"] = record.sha256, record.kind
         fact["artifacts"] += [record.stub] if record.stub else []
-        fact["commands"] = _commands(unit, record)
+        fact["commands"] = commands(unit, record)
         fact["entries"] = [
             {"dtype": e["dtype"], "options": e["options"], **e["entry"]} for e in record.entries
         ]
@@ -58,7 +58,7 @@ def explain(
     return fact
 
 
-def _tiles(unit: plan.Unit) -> list[dict[str, Any]]:
+def tiles_of(unit: plan.Unit) -> list[dict[str, Any]]:
     """The tiles that each job's template could have, those that the target does not allow with the reason."""
     lattice = family_of(unit.kernel).lattice
     found = []
@@ -79,14 +79,14 @@ def _measured(unit: plan.Unit, tuning: Tuning, symbols: Collection[str]) -> list
     ]
 
 
-def _short(value: Any) -> Any:
+def short(value: Any) -> Any:
     """A descriptor without its long tables."""
     if isinstance(value, Mapping):
-        return {k: f"({len(v)} entries)" if k in _LONG else _short(v) for k, v in value.items()}
-    return [_short(v) for v in value] if isinstance(value, list) else value
+        return {k: f"({len(v)} entries)" if k in _LONG else short(v) for k, v in value.items()}
+    return [short(v) for v in value] if isinstance(value, list) else value
 
 
-def _commands(unit: plan.Unit, record: UnitRecord | None) -> list[str]:
+def commands(unit: plan.Unit, record: UnitRecord | None) -> list[str]:
     """The compiler calls, without the shell around them that makes them atomic; tools go by their plain
     names."""
     headers = Headers(("CUTLASS/include", "CUTLASS/tools/util/include"), "")
@@ -125,9 +125,9 @@ def as_text(fact: Mapping[str, Any]) -> str:
     for entry in fact["entries"]:
         when = " and ".join(map(formula, entry["when"])) or "always"
         lines.append(f"  {entry['symbol']}  when {when}")
-        lines.append(f"    {_launch(entry)}")
+        lines.append(f"    {launch(entry)}")
         lines.append(f"    ({', '.join(f'{kind} {label}: {role}' for label, kind, role in entry['args'])})")
-        lines += [f"    {key} {_shown(entry[key])}" for key in _MORE if key in entry]
+        lines += [f"    {key} {_shown(entry[key])}" for key in MORE if key in entry]
     lines += ["", "measured shapes"] if fact.get("measured") else []
     lines += map(_measured_text, fact.get("measured") or ())
     lines += ["", "tiles"] if fact["tiles"] else []
@@ -146,7 +146,7 @@ def _measured_text(row: Mapping[str, Any]) -> str:
     return f"  {row['cell']}  {extents}: {timed}, source {row['source'][:12]}: {verdict}"
 
 
-_MORE = ("cluster", "workspace", "maps", "prologue", "gate", "spills")
+MORE = ("cluster", "workspace", "maps", "prologue", "gate", "spills")
 """What only some entries have."""
 
 
@@ -154,7 +154,7 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _launch(entry: Mapping[str, Any]) -> str:
+def launch(entry: Mapping[str, Any]) -> str:
     """Grid, block and group memory, or who says."""
     if "stub" in entry:
         return f"launched as {entry['stub']}_query of its host stub says"

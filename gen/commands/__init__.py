@@ -22,6 +22,7 @@ NAMES = (
     "costs",
     "simulate",
     "export",
+    "report",
 )
 
 RUN_TIME = {

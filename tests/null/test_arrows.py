@@ -20,6 +20,8 @@ THIRD_PARTY_OF_GEN = {
     "packaging",
     "cyclonedx",
     "packageurl",
+    "jinja2",
+    "markupsafe",
 }
 RUN_TIME = {"numpy", "wootz"}
 ASKS_CHECKS = {"gen/export"}

@@ -82,7 +82,7 @@ def test_explain_shows_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     emit._emit.cache_clear()
     kernel = KernelSpec("probe", ("f32",))
     cells = tuple(plan._cells(kernel, None, TARGET, (), plan._options(kernel)))
-    rows = explain._tiles(plan.Unit(kernel, None, TARGET, cells))
+    rows = explain.tiles_of(plan.Unit(kernel, None, TARGET, cells))
     assert len(rows) == 12
     assert rows[5] == {
         "cell": "probe/-/f32/t",

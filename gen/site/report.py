@@ -1,0 +1,68 @@
+"""From artifacts, a manifest and benchmark files to the files of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .. import name
+from ..provenance import BuildError
+from . import bench, coverage, detail, page, write
+from .planned import Planned
+from .shipped import Shipped, open_artifacts
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a report holds: counts of cells and units, and of the files that changed."""
+
+    cells: int
+    units: int
+    changed: int
+
+
+def report(artifacts: Path, out: Path, benches: Iterable[Path] = (), planned: Planned | None = None) -> Made:
+    """Write a report. BuildError names what cannot be read, or where nothing may be written."""
+    shipped = open_artifacts(artifacts)
+    measured = [bench.read(path) for path in benches]
+    cover = coverage_of(shipped, planned)
+    files: dict[str, Callable[[], str]] = {
+        write.PAGE: partial(page.render, cover, shipped, measured, planned is not None)
+    }
+    records: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for cell in shipped.index["cells"]:
+        records.setdefault((cell["kernel"], cell.get("format") or name.NO_FORMAT, cell["target"]), []).append(
+            cell
+        )
+    timings: dict[Any, list[tuple[str, bench.Row]]] = {}
+    for file in measured:
+        for row in file.rows:
+            timings.setdefault(row.unit, []).append((file.device, row))
+    for key, unit in cover.units.items():
+        of_plan = planned.units.get(unit.key) if planned else None
+        of_unit = records.get(key, ()), of_plan, timings.get(key, ())
+        files[detail.path(unit)] = partial(_script, unit, shipped, *of_unit)
+    changed = write.write(out, files)
+    return Made(cover.count().cells, len(cover.units), changed)
+
+
+def coverage_of(shipped: Shipped, planned: Planned | None) -> coverage.Coverage:
+    """The cells of an index, with what a plan adds."""
+    targets = {record["key"]: record for record in shipped.index["targets"]}
+    formats = {record["key"]: record for record in shipped.index["formats"]}
+    cells = coverage.of_index(shipped.index)
+    if planned:
+        cells = coverage.joined(cells, planned.rows)
+        targets, formats = {**planned.targets, **targets}, {**planned.formats, **formats}
+    return coverage.coverage(cells, targets, formats)
+
+
+def _script(unit: coverage.Unit, shipped: Shipped, *more: Any) -> str:
+    try:
+        return detail.script(unit, shipped, *more)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise BuildError(f"{shipped.label}: is damaged: unit {unit.key}: {what}; build it again") from error

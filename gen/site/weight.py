@@ -1,0 +1,70 @@
+"""What weighs what, and what took how long: artifacts by kernel, format and target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from .. import name
+from .shipped import Shipped, files
+
+AXES = ("kernel", "format", "target")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file, and whose it is. compressed, seconds: None where nobody recorded them."""
+
+    path: str
+    kernel: str
+    format: str
+    target: str
+    size: int
+    compressed: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A sum. compressed, seconds: None where any, or every, file lacks them."""
+
+    files: int
+    size: int
+    compressed: int | None
+    seconds: float | None
+
+
+def artifacts(shipped: Shipped) -> tuple[Artifact, ...]:
+    """Every binary and host stub of an index, each once, by path."""
+    owners = {
+        file["file"]: (cell["kernel"], cell.get("format") or name.NO_FORMAT, cell["target"])
+        for cell in shipped.index["cells"]
+        for file in (*cell["files"], cell.get("stub", {}))
+        if "file" in file
+    }
+    return tuple(
+        Artifact(path, *owners[path], size, shipped.compressed.get(path), shipped.seconds.get(path))
+        for path, size in sorted(files(shipped.index).items())
+    )
+
+
+def total(found: Iterable[Artifact]) -> Weight:
+    """The sum of some files."""
+    found = tuple(found)
+    packed = [a.compressed for a in found if a.compressed is not None]
+    took = [a.seconds for a in found if a.seconds is not None]
+    return Weight(
+        len(found),
+        sum(a.size for a in found),
+        sum(packed) if len(packed) == len(found) else None,
+        sum(took) if took else None,
+    )
+
+
+def by(axis: str, found: Iterable[Artifact]) -> Mapping[str, Weight]:
+    """Sums by one of AXES, the heaviest first."""
+    grouped: dict[str, list[Artifact]] = {}
+    for artifact in found:
+        grouped.setdefault(getattr(artifact, axis), []).append(artifact)
+    sums = {key: total(members) for key, members in grouped.items()}
+    return dict(sorted(sums.items(), key=lambda item: (-item[1].size, item[0])))
