@@ -21,7 +21,10 @@ from . import __version__, commands
 from .commands._shared import BAD_INPUT, DONE, FAILED, INTERRUPTED, UsageError
 from .problems import ManifestError
 
-EXTRA = frozenset("yaml jsonschema rich ninja packaging cyclonedx packageurl jinja2 markupsafe".split())
+EXTRA = (
+    *("yaml", "jsonschema", "rich", "ninja", "packaging"),
+    *("cyclonedx", "packageurl", "jinja2", "markupsafe"),
+)
 """Packages of the extra `gen`: a wheel that only runs kernels does without them."""
 
 

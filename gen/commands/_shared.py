@@ -34,7 +34,9 @@ def request(args: argparse.Namespace) -> Any:
     from ..plan import Request
 
     filters = {f: names(getattr(args, f)) for f in ("targets", "formats", "kernels", "knobs")}
-    return Request(args.profile, **filters, tiles="all" if getattr(args, "tiles", "") == "all" else "")
+    return Request(
+        args.profile or "default", **filters, tiles="all" if getattr(args, "tiles", "") == "all" else ""
+    )
 
 
 def jobs(text: str) -> int:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ._shared import ARTIFACTS, DONE, UsageError, names
+from ._shared import ARTIFACTS, DONE, UsageError, request
 
 TEXT = "A page about artifacts: coverage, evidence, sizes, times, speed, every source."
 
@@ -58,8 +58,6 @@ def _planned(args: argparse.Namespace) -> Any:
         if alone := next((what for what in ("profile", *_FILTERS) if getattr(args, what) is not None), None):
             raise UsageError(f"--{alone} says which cells of a manifest to show: add --manifest FILE")
         return None
-    from ..plan import Request
     from ..site.planned import planned
 
-    filters = {what: names(getattr(args, what)) for what in _FILTERS}
-    return planned(args.manifest, Request(args.profile or "default", **filters))
+    return planned(args.manifest, request(args))
