@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import name
+from .. import index, name
 from ..provenance import BuildError
 from . import bench, coverage, detail, page, write
 from .planned import Planned
@@ -50,14 +50,24 @@ def report(artifacts: Path, out: Path, benches: Iterable[Path] = (), planned: Pl
 
 
 def coverage_of(shipped: Shipped, planned: Planned | None) -> coverage.Coverage:
-    """The cells of an index, with what a plan adds."""
+    """The cells of an index, with what a plan adds. BuildError where index and manifest mean two things by
+    one name."""
     targets = {record["key"]: record for record in shipped.index["targets"]}
     formats = {record["key"]: record for record in shipped.index["formats"]}
     cells = coverage.of_index(shipped.index)
     if planned:
+        _check_same("target", targets, planned.targets)
+        _check_same("format", formats, planned.formats)
         cells = coverage.joined(cells, planned.rows)
         targets, formats = {**planned.targets, **targets}, {**planned.formats, **formats}
     return coverage.coverage(cells, targets, formats)
+
+
+def _check_same(what: str, ours: coverage.Records, theirs: coverage.Records) -> None:
+    for key in sorted(ours.keys() & theirs.keys()):
+        if index.dump(ours[key]) != index.dump(theirs[key]):
+            advice = "name the manifest that the artifacts were built from"
+            raise BuildError(f"{what} {key}: the index has another than the manifest; {advice}")
 
 
 def _script(unit: coverage.Unit, shipped: Shipped, *more: Any) -> str:

@@ -134,20 +134,22 @@ def test_bars_and_labels_say_the_same(small: Path, tmp_path: Path) -> None:
     assert f'aria-label="copy: sm_90a compiled {more}"><i class="e c"></i>' in text
 
 
-def test_what_is_planned_and_not_there_is_shown_as_such(small: Path, tmp_path: Path) -> None:
-    request = plan.Request(targets=("cpu",), formats=("int4",), kernels=("dequant",))
-    report(small, tmp_path / "site", (), planned(SHIPPED, request))
-    page = Page((tmp_path / "site" / "index.html").read_text())
-    table = page.table("target")
-    assert (table["cpu"]["jobs"], table["cpu"]["not built"]) == ("3", "2")  # f16 is in the index
-    assert (
-        "not built"
-        not in Page((tmp_path / "site" / "index.html").read_text()).table("target")["sm_90a"]["devices"]
-    )
-    cells = next(
-        s for s in unit(tmp_path / "site/units/dequant/int4/cpu.js")["sections"] if s["title"] == "Cells"
-    )
-    assert ["dequant/int4/f32/cpu", "job", "not in this index"] in cells["rows"]
+def test_what_is_planned_and_not_there_is_shown_as_such(built: Path, tmp_path: Path) -> None:
+    request = plan.Request(targets=("metal3.1", "cpu"), formats=("int4",), kernels=("dequant",))
+    report(built, tmp_path / "site", (), planned(SHIPPED, request))
+    table = Page((tmp_path / "site" / "index.html").read_text()).table("target")
+    states = {target: (row["jobs"], row["not built"]) for target, row in table.items()}
+    assert states == {"cpu": ("3", "3"), "metal3.1": ("9", "0"), "all": ("12", "3")}  # cast is there, too
+    sections = unit(tmp_path / "site/units/dequant/int4/cpu.js")["sections"]
+    (cells,) = [s["rows"] for s in sections if s["title"] == "Cells"]
+    assert cells[0] == ["dequant/int4/f16/cpu", "job", "not in this index"]
+
+
+def test_another_manifest_is_refused(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines = run(capsys, "--artifacts", small, "--out", tmp_path / "site", "--manifest", SHIPPED)
+    advice = "name the manifest that the artifacts were built from"
+    assert status == 1
+    assert lines == [f"wootz: target cpu: the index has another than the manifest; {advice}"]
 
 
 def test_sizes_add_up_along_every_axis(small: Path, tmp_path: Path) -> None:
@@ -267,8 +269,8 @@ def test_nothing_comes_from_the_network(site: Path, page: Page) -> None:
     assert not any("style" in a or any(k.startswith("on") for k in a) for _, a in page.elements)
 
 
-def test_a_page_of_everything_stays_light(small: Path) -> None:
-    opened = shipped.open_artifacts(small)
+def test_a_page_of_everything_stays_light(built: Path) -> None:
+    opened = shipped.open_artifacts(built)
     text = render(coverage_of(opened, planned(SHIPPED, plan.Request("release"))), opened, (), True)
     assert text.count("<tr data-k=") > 60
     assert len(text.encode()) < 1_000_000
