@@ -1,1 +1,1 @@
-"""Wheels of artifacts: what is in one, what it weighs, what changed."""
+"""Wheels: what goes into them, and what is inside."""
