@@ -1,1 +1,1 @@
-"""Wheels: what goes into them, and what is inside."""
+"""Wheels of artifacts: what is in one, what it weighs, what changed."""
