@@ -20,7 +20,7 @@ from ..problems import Problem, near, path_text, show
 _GENERATOR = Path(__file__).resolve().parents[1]
 _PLACES = (_GENERATOR / "kernels.yaml", _GENERATOR.parent / "kernels.yaml")
 SHIPPED = next((path for path in _PLACES if path.is_file()), _PLACES[-1])
-"""Installed inside of the generator: what is beside it there, a wheel's build chose. In a checkout, beside."""
+"""Installed inside of the generator (what is beside it there, a build chose), in a checkout beside it."""
 WOOTZ = "wootz"
 """In `extends`: the manifest that this generator comes with."""
 NAMED = ("targets", "formats", "knobs", "kernels", "profiles")

@@ -112,13 +112,28 @@ def spelt(pattern: str, kernel: KernelSpec, fmt: str, dtype: str, options: Mappi
 def unit(
     kernel: KernelSpec, written: Written, fmt: Format | None, target: Target, dtypes: tuple[str, ...]
 ) -> tuple[str, tuple[Launched, ...]]:
-    """The text of a unit, and its entries."""
+    """The text of a unit, and its entries. ProjectError for an argument that a tensor of the format lacks."""
+    _check_fields(kernel, written, fmt, target)
     made = tuple(entries(kernel, written, fmt, target, dtypes))
     text = written.sources[target.backend].text
     if target.backend == "cpu":
         text += "\n".join(["", '#line 1 "the declared calls"', "#include <cstdint>", _ANY_POINTER, ""])
         text += "\n".join(_entry(kernel, written, fmt, each) for each in made)
     return text, made
+
+
+def _check_fields(kernel: KernelSpec, written: Written, fmt: Format | None, target: Target) -> None:
+    """Fields in the natural layout: the others' are the hardware's."""
+    body, source = written.body, written.sources[target.backend]
+    kinds = {n: each.get("kind", "array") for n, each in {**body["operands"], **body["output"]}.items()}
+    fields = [field.name for field in fmt.layout.fields] if fmt else []
+    for name, _, _ in source.args:
+        base, _, part = name.partition(".")
+        if part and kinds[base] == "quantised" and part not in fields:
+            known = ", ".join(f"{base}.{field}" for field in fields)
+            raise ProjectError(
+                f"{source.file}: args has {name}; of format {fmt and fmt.name} there are {known}"
+            )
 
 
 def _entry(kernel: KernelSpec, written: Written, fmt: Format | None, launched: Launched) -> str:
