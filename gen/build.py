@@ -40,8 +40,8 @@ def _forget(out: Path) -> None:
 
 
 def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary, tuple[str, ...]]:
-    """The units that have jobs, a summary that counts every cell, and the files that the manifest is made
-    of."""
+    """The units that have jobs, a summary that counts every cell, and the files that were read beside the
+    manifest."""
     loaded = plan.load(options.manifest)
     selection = plan.select(loaded, options.request)
     for note in selection.notes:
@@ -61,7 +61,7 @@ def _plan(options: Options, output: Output) -> tuple[list[plan.Unit], Summary, t
             f"nothing to build: no kernel of {', '.join(selection.kernels) or 'none'} is for a target of "
             f"{', '.join(selection.targets) or 'none'} in a format that was asked for"
         )
-    return units, Summary(list(rows.values())), tuple(str(Path(path).resolve()) for path in loaded.files)
+    return units, Summary(list(rows.values())), tuple(str(Path(path).resolve()) for path in loaded.files[1:])
 
 
 def cell_records(
@@ -210,10 +210,13 @@ def check_prebuilt(options: Options, output: Output) -> Summary:
     Each difference is in the summary's failures: a prebuilt folder is never taken for what it is not.
     """
     units, summary, _ = _plan(options, output)
-    indexed = index.cell_keys(index.read(options.out / name.INDEX)["cells"])
+    found = index.read(options.out / name.INDEX)
+    indexed, checks = index.cell_keys(found["cells"]), {k["key"]: k.get("check") for k in found["kernels"]}
     wanted = set()
     for i, (unit, made) in enumerate(zip(units, render_all(units, options.jobs))):
-        source = index.sha256(made.text.encode())
+        source, own = index.sha256(made.text.encode()), unit.kernel.own
+        if own and checks.get(unit.kernel.name) != own.check_record(unit.kernel.name):
+            summary.failures[unit.key] = "has another check"
         for cell in unit.jobs:
             wanted.add(cell.key)
             if cell.key not in indexed:

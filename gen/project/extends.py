@@ -31,8 +31,8 @@ _CONTROL = ("extends", "override")
 
 @dataclass(frozen=True)
 class Document:
-    """A root node. origins: the file of (section, name or index), where that is not the first; own: names of
-    the kernels that the file itself has; files: every file read, the first one first."""
+    """A root node. origins: the file of (section, name or index), where that is not `file`. overridden:
+    kernels that replace the base's. files: every manifest read, the first one first."""
 
     file: str
     root: Node

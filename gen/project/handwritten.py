@@ -45,11 +45,18 @@ class Launched:
     source: Source
 
 
+Options = tuple[tuple[str, tuple[str, ...]], ...]
+
+
 @cache
-def family(own: Own, kernel: str, options: tuple[tuple[str, tuple[str, ...]], ...]) -> Family:
-    """What the manifest declares of a hand-written kernel. It has no variants: `unit` gives its entries."""
-    written = own.written
-    assert written is not None
+def family(own: Own, kernel: str, options: Options) -> Family:
+    """As `declared`, once."""
+    assert own.written is not None
+    return declared(own.written, kernel, options)
+
+
+def declared(written: Written, kernel: str, options: Options) -> Family:
+    """What the manifest says of a hand-written kernel. It has no variants: `unit` gives its entries."""
     body = written.body
     (output,) = (_operand(name, each) for name, each in body["output"].items())
     alias = body.get("alias", False)
@@ -140,8 +147,8 @@ def _entry(kernel: KernelSpec, written: Written, fmt: Format | None, launched: L
     """The loader's interface to a function, as csrc/cpu.hpp has it."""
     own = kernel.own
     assert own is not None
-    declared = family(own, kernel.name, tuple(kernel.options.items()))
-    dtypes = {o.name: o.dtype or launched.dtype for o in (*declared.operands, declared.output)}
+    made = family(own, kernel.name, tuple(kernel.options.items()))
+    dtypes = {o.name: o.dtype or launched.dtype for o in (*made.operands, made.output)}
     called = spelt(launched.source.symbol, kernel, fmt.name if fmt else "", launched.dtype, launched.options)
     passed = [f"        {_argument(i, arg, dtypes)}," for i, arg in enumerate(launched.args)]
     return "\n".join(

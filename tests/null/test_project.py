@@ -506,7 +506,7 @@ def test_a_build_remembers_every_file_that_it_is_made_of(folder: Path) -> None:
     assert main(["build", "--manifest", str(manifest(folder)), "--out", str(folder / "out")]) == 0
     stamp = json.loads((folder / "out/.wootz/stamp.json").read_text())
     files = {path for path, *_ in stamp["files"]}
-    names = ("mine.yaml", "base.yaml", "kernels/mine.py", "checks/mine.py")
+    names = ("base.yaml", "kernels/mine.py", "checks/mine.py")
     assert {str(folder / name) for name in names} <= files
     assert "checks/mine.py" in files
 
@@ -517,3 +517,22 @@ def test_a_check_goes_when_its_kernel_does(folder: Path) -> None:
     assert (folder / "out/checks/mine.py").is_file()
     assert main(["generate", "--manifest", str(folder / "base.yaml"), "--profile", "small", *out]) == 0
     assert not (folder / "out/checks").exists()
+
+
+def test_a_kernel_file_imports_only_what_is_beside_it(folder: Path) -> None:
+    (folder / "kernels/deeper").mkdir()
+    (folder / "kernels/deeper/more.py").write_text("FACTOR = 2.0\n")
+    (folder / "kernels/mine.py").write_text(f"from .deeper.more import FACTOR\n{DSL}")
+    (said,) = wrong(manifest(folder))
+    assert "a kernel file imports .deeper" in said
+
+
+def test_a_prebuilt_folder_with_another_check_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["build", "--manifest", str(manifest(folder)), "--out", str(folder / "out")]
+    assert main(command) == 0
+    assert main([*command, "--prebuilt"]) == 0
+    (folder / "checks/mine.py").write_text(CHECK + "# another\n")
+    assert main([*command, "--prebuilt"]) == 1
+    assert "mine/-/cpu: has another check" in capsys.readouterr().err

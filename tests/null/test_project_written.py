@@ -204,6 +204,11 @@ def test_what_the_compiler_refuses_is_not_shipped(
             "file: axpby.cu",
             "kernels.axpby.source.cpu.file: 'axpby.cu' ends in '.cu', wanted .cpp",
         ),
+        (
+            "file: axpby.cpp",
+            "file: 'ax\"pby.cpp'",
+            "kernels.axpby.source.cpu.file: 'ax\\\"pby.cpp' holds a character that a #line cannot have",
+        ),
         ("file: axpby.cpp", "file: axpy.cpp", "kernels.axpby.source.cpu.file: 'axpy.cpp': no such file in"),
         (
             "    flat: true",
