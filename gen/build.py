@@ -47,8 +47,8 @@ def _forget(out: Path) -> None:
 @dataclass(frozen=True)
 class Planned:
     """What there is to do. units: those of this build that have jobs; parts: those of every shard, or the one
-    part that is the whole; summary: counts every cell of this build; read: the files that the manifest is
-    made of."""
+    part that is the whole; summary: counts every cell of this build; read: the files that were read
+    beside the manifest."""
 
     units: list[plan.Unit]
     summary: Summary
@@ -83,7 +83,7 @@ def _plan(options: Options, output: Output) -> Planned:
             f"nothing to build: no kernel of {', '.join(selection.kernels) or 'none'} is for a target of "
             f"{', '.join(selection.targets) or 'none'} in a format that was asked for"
         )
-    read = tuple(str(Path(path).resolve()) for path in loaded.files)
+    read = tuple(str(Path(path).resolve()) for path in loaded.files[1:])
     return Planned(units, Summary(list(rows.values())), parts, loaded.budgets, read)
 
 
@@ -272,10 +272,13 @@ def check_prebuilt(options: Options, output: Output) -> Summary:
     """
     planned = _plan(options, output)
     units, summary = planned.units, planned.summary
-    indexed = index.cell_keys(index.read(options.out / name.INDEX)["cells"])
+    found = index.read(options.out / name.INDEX)
+    indexed, checks = index.cell_keys(found["cells"]), {k["key"]: k.get("check") for k in found["kernels"]}
     wanted = set()
     for i, (unit, made) in enumerate(zip(units, render_all(units, options.jobs))):
-        source = index.sha256(made.text.encode())
+        source, own = index.sha256(made.text.encode()), unit.kernel.own
+        if own and checks.get(unit.kernel.name) != own.check_record(unit.kernel.name):
+            summary.failures[unit.key] = "has another check"
         for cell in unit.jobs:
             wanted.add(cell.key)
             if cell.key not in indexed:

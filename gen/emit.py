@@ -130,28 +130,16 @@ def _written(
 ) -> Emitted:
     """The unit of a hand-written kernel."""
     text, made = handwritten.unit(kernel, written, fmt, target, dtypes)
-    entries = []
-    for each in made:
-        source = each.source
-        threads = math.prod(source.block)
-        geometry.check(each.symbol, target, threads, source.grid, source.shared)
-        extra = {"workspace": source.workspace} if source.workspace else {}
-        grid, when = source.grid, source.when
-        entries.append(
-            Entry(
-                each.symbol,
-                each.dtype,
-                each.options,
-                each.args,
-                source.block,
-                grid,
-                source.shared,
-                0,
-                when,
-                extra,
-            )
-        )
-    return Emitted(text, tuple(entries), instances=target.backend == "cuda")
+    entries = tuple(_written_entry(each, target) for each in made)
+    return Emitted(text, entries, instances=target.backend == "cuda")
+
+
+def _written_entry(each: handwritten.Launched, target: Target) -> Entry:
+    source = each.source
+    geometry.check(each.symbol, target, math.prod(source.block), source.grid, source.shared)
+    launch = (each.args, source.block, source.grid, source.shared, 0, source.when)
+    extra = {"workspace": source.workspace} if source.workspace else {}
+    return Entry(each.symbol, each.dtype, each.options, *launch, extra)
 
 
 @lru_cache(maxsize=4)

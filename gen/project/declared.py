@@ -6,7 +6,7 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,23 +40,34 @@ def own_of(spec: KernelSpec, body: Mapping[str, Any], manifest: Path, say: Say) 
     reader = _Files(manifest.resolve().parent, say)
     check = reader.text(("check",), body["check"], ".py")
     if check is not None and (wrong := _check_problem(check, body["check"])):
-        say(("check",), wrong)
-        check = None
-    own = _dsl(reader, body) if given == ["file"] else _written(reader, spec, body)
-    if own is None or check is None:
+        reader.say(("check",), wrong)
+    written = _written(reader, spec, body) if given == ["source"] else None
+    if given == ["file"]:
+        _read_beside(reader, body["file"])
+    if reader.wrong or check is None:
         return None
-    return own(check)
+    files = tuple(sorted(reader.read))
+    return Own(str(reader.root), body.get("file", ""), reader.digest(body), check, files, written)
 
 
 class _Files:
     """Reads the files of one kernel, inside the manifest's folder."""
 
     def __init__(self, root: Path, say: Say) -> None:
-        self.root, self.say = root, say
+        self.root, self._say = root, say
         self.read: dict[str, bytes] = {}
+        self.wrong = False
+
+    def say(self, at: At, message: str) -> None:
+        """A problem, after which there is no Own."""
+        self.wrong = True
+        self._say(at, message)
 
     def text(self, at: At, given: str, suffix: str) -> str | None:
         """The text of a file; None, and a problem, where there is none to be had."""
+        if not given.isprintable() or {'"', "\\"} & {*given}:
+            self.say(at, f"{show(given)} holds a character that a #line cannot have: rename the file")
+            return None
         path = (self.root / given).resolve()
         if Path(given).is_absolute() or not path.is_relative_to(self.root):
             self.say(
@@ -93,17 +104,12 @@ class _Files:
         return digest.hexdigest()
 
 
-Make = Callable[[str], Own]
-
-
-def _dsl(reader: _Files, body: Mapping[str, Any]) -> Make | None:
-    if reader.text(("file",), body["file"], ".py") is None:
-        return None
-    for beside in sorted((reader.root / body["file"]).resolve().parent.glob("*.py")):  # it may import them
-        reader.read.setdefault(str(beside), beside.read_bytes())
-    return lambda check: Own(
-        str(reader.root), body["file"], reader.digest(body), check, tuple(sorted(reader.read))
-    )
+def _read_beside(reader: _Files, file: str) -> None:
+    """A kernel file, and those that it may import."""
+    if reader.text(("file",), file, ".py") is None:
+        return
+    for beside in sorted((reader.root / file).resolve().parent.glob("*.py")):
+        reader.text(("file",), str(beside.relative_to(reader.root)), ".py")
 
 
 def _check_problem(text: str, file: str) -> str | None:
@@ -129,34 +135,23 @@ def _bound(node: ast.stmt) -> Iterator[str]:
 # Hand-written
 
 
-def _written(reader: _Files, spec: KernelSpec, body: Mapping[str, Any]) -> Make | None:
-    draft = Own(str(reader.root), "", "", written=Written(body, {}))
-    declared = handwritten.family.__wrapped__(draft, spec.name, tuple(spec.options.items()))
+def _written(reader: _Files, spec: KernelSpec, body: Mapping[str, Any]) -> Written | None:
+    """What is declared and written; None, and problems, where the two do not go together."""
+    declared = handwritten.declared(Written(body, {}), spec.name, tuple(spec.options.items()))
     if wrong := wrong_with(declared):
         reader.say((), wrong)
         return None
-    count, sources = [0], dict[str, Source]()
-
-    def say(at: At, message: str) -> None:
-        count[0] += 1
-        reader.say(at, message)
-
+    numbers = names_of(declared) | {scalar.name for scalar in declared.scalars}
     for name, formula in declared.extents.items():
-        if wrong := formula_problem(formula, names_of(declared) | {s.name for s in declared.scalars}):
-            say(("extents", name), wrong)
+        if wrong := formula_problem(formula, numbers):
+            reader.say(("extents", name), wrong)
+    sources = {}
     for backend, entry in body["source"].items():
-        text = reader.text(("source", backend, "file"), entry["file"], _SUFFIXES[backend])
-        if text is None:
-            count[0] += 1
-            continue
-        whole = "".join(_inlined(reader, ("source", backend, "file"), entry["file"], text, set()))
-        sources[backend] = _source(declared, spec, body, backend, whole, say)
-    if count[0]:
-        return None
-    written = Written(body, sources)
-    return lambda check: Own(
-        str(reader.root), "", reader.digest(body), check, tuple(sorted(reader.read)), written
-    )
+        at = ("source", backend, "file")
+        text = reader.text(at, entry["file"], _SUFFIXES[backend])
+        whole = "".join(_inlined(reader, at, entry["file"], text or "", set()))
+        sources[backend] = _source(declared, spec, body, backend, whole, reader.say)
+    return Written(body, sources)
 
 
 def _inlined(reader: _Files, at: At, file: str, text: str, seen: set[str]) -> Iterator[str]:

@@ -60,7 +60,19 @@ def _execute(path: Path) -> ModuleType:
     with _imports(package, path.parent):
         sys.modules[module.__name__] = module
         exec(compile(text, str(path), "exec"), module.__dict__)
+        _check_imports(package, path.parent)
     return module
+
+
+def _check_imports(package: str, folder: Path) -> None:
+    """What was imported relatively lies beside the file: an edit of anything else would not be seen."""
+    for name in (n for n in sys.modules if n.startswith(f"{package}.")):
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is None or Path(file).parent != folder:
+            short = name.removeprefix(f"{package}.")
+            raise ProjectError(
+                f"{folder}: a kernel file imports .{short}, which is not beside it: put it there"
+            )
 
 
 @contextmanager

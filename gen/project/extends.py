@@ -20,7 +20,7 @@ from ..problems import Problem, near, path_text, show
 _GENERATOR = Path(__file__).resolve().parents[1]
 _PLACES = (_GENERATOR / "kernels.yaml", _GENERATOR.parent / "kernels.yaml")
 SHIPPED = next((path for path in _PLACES if path.is_file()), _PLACES[-1])
-"""Installed inside of the generator: what lies beside it there is a build's choice. In a checkout, beside."""
+"""Installed inside of the generator (what is beside it there, a build chose), in a checkout beside it."""
 WOOTZ = "wootz"
 """In `extends`: the manifest that this generator comes with."""
 NAMED = ("targets", "formats", "knobs", "kernels", "profiles")
@@ -31,8 +31,8 @@ _CONTROL = ("extends", "override")
 
 @dataclass(frozen=True)
 class Document:
-    """A root node. origins: the file of (section, name or index), where that is not the first; own: names of
-    the kernels that the file itself has; files: every file read, the first one first."""
+    """A root node. origins: the file of (section, name or index), where that is not `file`. overridden:
+    kernels that replace the base's. files: every manifest read, the first one first."""
 
     file: str
     root: Node

@@ -45,11 +45,18 @@ class Launched:
     source: Source
 
 
+Options = tuple[tuple[str, tuple[str, ...]], ...]
+
+
 @cache
-def family(own: Own, kernel: str, options: tuple[tuple[str, tuple[str, ...]], ...]) -> Family:
-    """What the manifest declares of a hand-written kernel. It has no variants: `unit` gives its entries."""
-    written = own.written
-    assert written is not None
+def family(own: Own, kernel: str, options: Options) -> Family:
+    """As `declared`, once."""
+    assert own.written is not None
+    return declared(own.written, kernel, options)
+
+
+def declared(written: Written, kernel: str, options: Options) -> Family:
+    """What the manifest says of a hand-written kernel. It has no variants: `unit` gives its entries."""
     body = written.body
     (output,) = (_operand(name, each) for name, each in body["output"].items())
     alias = body.get("alias", False)
@@ -112,7 +119,8 @@ def spelt(pattern: str, kernel: KernelSpec, fmt: str, dtype: str, options: Mappi
 def unit(
     kernel: KernelSpec, written: Written, fmt: Format | None, target: Target, dtypes: tuple[str, ...]
 ) -> tuple[str, tuple[Launched, ...]]:
-    """The text of a unit, and its entries."""
+    """The text of a unit, and its entries. ProjectError for an argument that a tensor of the format lacks."""
+    _check_fields(kernel, written, fmt, target)
     made = tuple(entries(kernel, written, fmt, target, dtypes))
     text = written.sources[target.backend].text
     if target.backend == "cpu":
@@ -121,12 +129,26 @@ def unit(
     return text, made
 
 
+def _check_fields(kernel: KernelSpec, written: Written, fmt: Format | None, target: Target) -> None:
+    """Fields in the natural layout: the others' are the hardware's."""
+    body, source = written.body, written.sources[target.backend]
+    kinds = {n: each.get("kind", "array") for n, each in {**body["operands"], **body["output"]}.items()}
+    fields = [field.name for field in fmt.layout.fields] if fmt else []
+    for name, _, _ in source.args:
+        base, _, part = name.partition(".")
+        if part and kinds[base] == "quantised" and part not in fields:
+            known = ", ".join(f"{base}.{field}" for field in fields)
+            raise ProjectError(
+                f"{source.file}: args has {name}; of format {fmt and fmt.name} there are {known}"
+            )
+
+
 def _entry(kernel: KernelSpec, written: Written, fmt: Format | None, launched: Launched) -> str:
     """The loader's interface to a function, as csrc/cpu.hpp has it."""
     own = kernel.own
     assert own is not None
-    declared = family(own, kernel.name, tuple(kernel.options.items()))
-    dtypes = {o.name: o.dtype or launched.dtype for o in (*declared.operands, declared.output)}
+    made = family(own, kernel.name, tuple(kernel.options.items()))
+    dtypes = {o.name: o.dtype or launched.dtype for o in (*made.operands, made.output)}
     called = spelt(launched.source.symbol, kernel, fmt.name if fmt else "", launched.dtype, launched.options)
     passed = [f"        {_argument(i, arg, dtypes)}," for i, arg in enumerate(launched.args)]
     return "\n".join(

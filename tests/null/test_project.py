@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gen import emission, plan
+from gen.cli import main
 from gen.manifest import Manifest, ManifestError
 from gen.project import extends
 from gen.schema import load_schema
@@ -486,3 +487,52 @@ def test_the_index_of_a_kernel_names_its_check(folder: Path) -> None:
     record = emit.kernel_record(loaded(folder).kernels["mine"])
     assert json.loads(json.dumps(record["check"]))["file"] == "checks/mine.py"
     assert "check" not in emit.kernel_record(loaded(folder).kernels["copy"])
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_limit_holds_in_worker_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emission, "_WORTH_A_POOL", 1)
+    found = loaded(folder)
+    units = list(plan.units(found, plan.select(found, plan.Request())))
+    assert [made.text for made in emission.render_all(units, 2)] == [emission.render(units[0])[0]]
+    (folder / "kernels/mine.py").write_text(DSL.replace("    yield", f"    {ENDLESS}\n    yield"))
+    found = loaded(folder)
+    units = list(plan.units(found, plan.select(found, plan.Request())))
+    with pytest.raises(emission.BuildError, match=r"mine\.py:4: variants did not end within 0\.3 seconds"):
+        list(emission.render_all(units, 2))
+
+
+def test_a_build_remembers_every_file_that_it_is_made_of(folder: Path) -> None:
+    assert main(["build", "--manifest", str(manifest(folder)), "--out", str(folder / "out")]) == 0
+    stamp = json.loads((folder / "out/.wootz/stamp.json").read_text())
+    files = {path for path, *_ in stamp["files"]}
+    names = ("base.yaml", "kernels/mine.py", "checks/mine.py")
+    assert {str(folder / name) for name in names} <= files
+    assert "checks/mine.py" in files
+
+
+def test_a_check_goes_when_its_kernel_does(folder: Path) -> None:
+    out = ["--out", str(folder / "out")]
+    assert main(["generate", "--manifest", str(manifest(folder)), *out]) == 0
+    assert (folder / "out/checks/mine.py").is_file()
+    assert main(["generate", "--manifest", str(folder / "base.yaml"), "--profile", "small", *out]) == 0
+    assert not (folder / "out/checks").exists()
+
+
+def test_a_kernel_file_imports_only_what_is_beside_it(folder: Path) -> None:
+    (folder / "kernels/deeper").mkdir()
+    (folder / "kernels/deeper/more.py").write_text("FACTOR = 2.0\n")
+    (folder / "kernels/mine.py").write_text(f"from .deeper.more import FACTOR\n{DSL}")
+    (said,) = wrong(manifest(folder))
+    assert "a kernel file imports .deeper" in said
+
+
+def test_a_prebuilt_folder_with_another_check_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["build", "--manifest", str(manifest(folder)), "--out", str(folder / "out")]
+    assert main(command) == 0
+    assert main([*command, "--prebuilt"]) == 0
+    (folder / "checks/mine.py").write_text(CHECK + "# another\n")
+    assert main([*command, "--prebuilt"]) == 1
+    assert "mine/-/cpu: has another check" in capsys.readouterr().err

@@ -204,6 +204,11 @@ def test_what_the_compiler_refuses_is_not_shipped(
             "file: axpby.cu",
             "kernels.axpby.source.cpu.file: 'axpby.cu' ends in '.cu', wanted .cpp",
         ),
+        (
+            "file: axpby.cpp",
+            "file: 'ax\"pby.cpp'",
+            "kernels.axpby.source.cpu.file: 'ax\\\"pby.cpp' holds a character that a #line cannot have",
+        ),
         ("file: axpby.cpp", "file: axpy.cpp", "kernels.axpby.source.cpu.file: 'axpy.cpp': no such file in"),
         (
             "    flat: true",
@@ -265,3 +270,70 @@ def test_a_target_without_a_source_is_refused(tmp_path: Path) -> None:
     assert [(c.state, c.reason) for c in unit.cells] == [
         ("refused", "axpby has a source for cuda, none for cpu")
     ]
+
+
+UNPACK = """\
+version: 1
+extends: wootz
+kernels:
+  unpack8:
+    dtypes: [f32]
+    formats: [int8]
+    options: {order: [plain, twice]}
+    check: unpack8.py
+    operands: {w: {kind: quantised, shape: [n, k]}}
+    output: {y: {shape: [n, k]}}
+    args: [w.codes, w.scale, y, {n: u64}, k]
+    symbol: "{kernel}_{format}_{order}"
+    source: {cpu: {file: unpack8.cpp, grid: n}}
+profiles:
+  default: {targets: [cpu]}
+"""
+UNPACK_CPU = """\
+#include <cstdint>
+
+template <int TIMES>
+void unpack(const int8_t* codes, const float* scales, float* y, uint64_t n, uint32_t k, const uint32_t* block)
+{
+    const uint64_t row = block[0];
+    for (uint64_t i = 0; i < k; ++i) {
+        y[row * k + i] = TIMES * scales[row * (k / 64) + i / 64] * float(codes[row * k + i]);
+    }
+}
+constexpr auto unpack8_int8_plain = unpack<1>, unpack8_int8_twice = unpack<2>;
+"""
+UNPACK_CHECK = """\
+import numpy as np
+from wootz.checking import Expected, bound, quantize
+
+
+def shapes(format):
+    return [{"n": 3, "k": 128}, {"n": 5, "k": 192}]
+
+
+def operands(format, size, dtype, options, rng):
+    return {"w": quantize(rng.standard_normal((size["n"], size["k"])).astype(np.float32), format)}
+
+
+def expect(operands, dtype, options):
+    value = operands["w"].dequantize().astype(np.float64) * (2 if options["order"] == "twice" else 1)
+    return Expected(value, bound(value, dtype, 2.0, np.abs(value)))
+"""
+
+
+def test_a_hand_written_kernel_of_a_format_with_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("mine.yaml", UNPACK), ("unpack8.cpp", UNPACK_CPU), ("unpack8.py", UNPACK_CHECK)):
+        (tmp_path / name).write_text(text)
+    command = ["build", "--manifest", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    rows = list(verify.verify(wootz.load(tmp_path / "out"), "cpu"))
+    assert [(row.cell, row.passed) for row in rows] == [
+        ("unpack8.plain/int8/f32/cpu", True),
+        ("unpack8.twice/int8/f32/cpu", True),
+    ]
+    (tmp_path / "mine.yaml").write_text(UNPACK.replace("w.scale,", "w.scales,"))
+    assert main(command) == 1
+    said = "unpack8/int8/cpu: unpack8.cpp: args has w.scales; of format int8 there are w.codes, w.scale"
+    assert said in capsys.readouterr().err
