@@ -66,13 +66,15 @@ def test_what_is_not_in_it_is_not_named() -> None:
 
 
 def test_a_group_has_the_hash_that_sha256sum_gives() -> None:
-    (binary,) = CELLS[2]["files"]
-    stub = CELLS[2]["stub"]
-    lines = "".join(f"{f['sha256']}  {f['file']}\n" for f in (binary, stub))
-    (hash,) = by_name(parsed(*CELLS))["gemm/sm_90a"]["hashes"]
-    assert hash == {"alg": "SHA-256", "content": hashlib.sha256(lines.encode()).hexdigest()}
-    properties = {p["name"]: p["value"] for p in by_name(parsed(*CELLS))["gemm/sm_90a"]["properties"]}
-    assert properties == {"wootz:bytes": "107", "wootz:files": "2"}
+    gemm = cell("gemm", "sm_90a", kind="cutlass")
+    (binary,) = gemm["files"]
+    gemm["files"].append({**binary, "file": "a/first by name", "size": 3, "sha256": "ab" * 32})
+    files = [gemm["files"][1], binary, gemm["stub"]]
+    lines = "".join(f"{f['sha256']}  {f['file']}\n" for f in files)
+    found = by_name(parsed(gemm))["gemm/sm_90a"]
+    assert found["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(lines.encode()).hexdigest()}]
+    properties = {p["name"]: p["value"] for p in found["properties"]}
+    assert properties == {"wootz:bytes": "110", "wootz:files": "3"}
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:

@@ -263,6 +263,7 @@ def test_every_cell_of_the_cpu_passes(pattern: str, wheel: Wheel, shared: Path) 
     [
         *("list --json", "build --out x", "generate --out x", "check x", "explain a b c"),
         "pack --artifacts x --name x --version 1",
+        *("diff a b", "sbom a --name n --version 1"),
     ],
 )
 def test_the_generator_says_what_it_lacks(clean: Clean, command: str) -> None:
