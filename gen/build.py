@@ -204,9 +204,9 @@ def _index(
     if options.shard:
         part = shards.record(options.shard, planned.parts, generator, evidence)
         part["budgets"] = planned.budgets.to_json()
-        return Made(list(index.lines(tools.versions(), sections, part)), {})
+        return Made(list(index.lines(tools.versions(), sections, {"shard": part})), {})
     lines = list(index.lines(tools.versions(), sections))
-    return Made(lines, overweight.check(planned.budgets, options.out, sections["cells"], lines))
+    return Made(lines, overweight.check(planned.budgets, options.out, sections, lines))
 
 
 def _stamp(

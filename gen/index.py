@@ -95,18 +95,18 @@ def target_record(target: Target) -> dict[str, Any]:
 def lines(
     compilers: Mapping[str, str],
     sections: Mapping[str, Sequence[Mapping[str, Any]]],
-    shard: Mapping[str, Any] | None = None,
+    header: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
     """The index, line by line. Each record has a "key", which is unique in its section and comes first.
-    shard: of which part of a build it is, where it is of one."""
+    header: of the index that the records are of, where it is another build's."""
     count = {section: len(sections[section]) for section in ("formats", "kernels", "targets", "cells")}
     meta = {
         "wootz_index": VERSION,
         "generator": __version__,
         "compilers": dict(compilers),
         "nvrtc": nvrtc.KINDS,
+        **(header or {}),
         "count": count,
-        **({"shard": dict(shard)} if shard else {}),
     }
     written, spans = 0, dict[str, list[int]]()
 
@@ -139,15 +139,25 @@ def read(path: Path) -> dict[str, Any]:
     return index
 
 
-def validate(folder: Path) -> list[str]:
-    """Everything that is wrong with an artifact folder; empty where it is whole. Raises BuildError as `read`
-    does."""
+def validate(folder: Path, sources: bool = True) -> list[str]:
+    """Everything that is wrong with an artifact folder, without `sources` but for those; empty where it is
+    whole. Raises BuildError as `read` does."""
     path = folder / "index.json"
     index = read(path)
     found = list(_structure(path.read_text(encoding="utf-8").split("\n"), index))
     for cell in index["cells"]:
-        found += _cell_problems(folder, cell)
+        found += _cell_problems(folder, cell, sources)
     return found
+
+
+def claims(cell: Mapping[str, Any], sources: bool = True) -> Iterator[tuple[str, str]]:
+    """(path, sha256) of every file of a cell; without `sources`, of its binaries."""
+    stub = cell.get("stub", {})
+    for file in (*cell["files"], *([stub] if "file" in stub else [])):
+        yield file["file"], file["sha256"]
+    if sources:
+        for source in (cell, *([stub] if stub else [])):
+            yield source["source"], source["source_sha256"]
 
 
 def _structure(text: Sequence[str], index: Mapping[str, Any]) -> Iterator[str]:
@@ -162,18 +172,9 @@ def _structure(text: Sequence[str], index: Mapping[str, Any]) -> Iterator[str]:
         yield f"{heads} lines begin a record, the counts add up to {sum(index['count'].values())}"
 
 
-def claims(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(path, sha256) of every file of a cell: artifacts, host stub, sources."""
-    stub = cell.get("stub", {})
-    files = [*cell["files"], *([stub] if "file" in stub else [])]
-    sources = [cell, *([stub] if stub else [])]
-    found = [(file["file"], file["sha256"]) for file in files]
-    return found + [(source["source"], source["source_sha256"]) for source in sources]
-
-
-def _cell_problems(folder: Path, cell: Mapping[str, Any]) -> Iterator[str]:
+def _cell_problems(folder: Path, cell: Mapping[str, Any], sources: bool) -> Iterator[str]:
     key = cell["key"]
-    for file, expected in claims(cell):
+    for file, expected in claims(cell, sources):
         pure = PurePosixPath(file)
         if pure.is_absolute() or ".." in pure.parts:
             yield f"{key}: {file} is outside the folder"

@@ -10,6 +10,7 @@ from typing import Any
 from .. import __version__, index, name, provenance, toolchain
 from ..provenance import BuildError
 from . import budgets, overweight
+from .weights import check_claims
 
 _SAME = {
     "of": "of a build of another number of shards",
@@ -51,7 +52,7 @@ def merge(folders: Sequence[Path], out: Path) -> int:
     for path, folder in files.items():
         provenance.copy(folder / path, out / path)
     limits, _ = budgets.read(parts[0].shard["budgets"])
-    if over := overweight.check(limits, out, sections["cells"], lines):
+    if over := overweight.check(limits, out, sections, lines):
         raise MergeError("; ".join(f"{what}: {problem}" for what, problem in over.items()))
     provenance.write_lines(out / name.INDEX, lines)
     return len(sections["cells"])
@@ -141,10 +142,12 @@ def _records(parts: Sequence[Part], section: str) -> list[Mapping[str, Any]]:
 
 
 def _files(parts: Iterable[Part]) -> dict[str, Path]:
-    """The folder that each file is taken from. Shards share no file: the parts of a plan share no unit."""
+    """The folder that each file is taken from. Shards share no unit, but kernels, and so their references."""
     found: dict[str, tuple[str, Path]] = {}
     for part in parts:
-        for path, digest in (claim for cell in part.index["cells"] for claim in index.claims(cell)):
+        claims = [claim for cell in part.index["cells"] for claim in index.claims(cell)]
+        claims += [claim for kernel in part.index["kernels"] for claim in check_claims(kernel)]
+        for path, digest in claims:
             known, where = found.setdefault(path, (digest, part.folder))
             if known != digest:
                 raise MergeError(
