@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from ..scale.sizes import show
 
     path = args.artifacts / name.INDEX
-    items = weights.weigh(args.artifacts, index.read(path)["cells"], path.read_bytes())
+    items = weights.weigh(args.artifacts, index.read(path), path.read_bytes())
     groups, whole = weights.by(items, args.by), weights.total(items)
     kinds = {kind: weights.total(i for i in items if i.kind == kind) for kind in weights.KINDS}
     if args.json:

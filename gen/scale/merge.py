@@ -51,7 +51,7 @@ def merge(folders: Sequence[Path], out: Path) -> int:
     for path, folder in files.items():
         provenance.copy(folder / path, out / path)
     limits, _ = budgets.read(parts[0].shard["budgets"])
-    if over := overweight.check(limits, out, sections["cells"], lines):
+    if over := overweight.check(limits, out, sections, lines):
         raise MergeError("; ".join(f"{what}: {problem}" for what, problem in over.items()))
     provenance.write_lines(out / name.INDEX, lines)
     return len(sections["cells"])
@@ -141,7 +141,7 @@ def _records(parts: Sequence[Part], section: str) -> list[Mapping[str, Any]]:
 
 
 def _files(parts: Iterable[Part]) -> dict[str, Path]:
-    """The folder that each file is taken from. Shards share no file: the parts of a plan share no unit."""
+    """The folder that each file is taken from. Shards share no unit, but kernels, and so their references."""
     found: dict[str, tuple[str, Path]] = {}
     for part in parts:
         claims = [claim for cell in part.index["cells"] for claim in index.claims(cell)]

@@ -15,12 +15,12 @@ _WORDS = {"raw": "as they lie", "wheel": "in a wheel"}
 
 
 def check(
-    budgets: Budgets, folder: Path, cells: Iterable[Mapping[str, Any]], index: Iterable[str]
+    budgets: Budgets, folder: Path, sections: Mapping[str, Any], index: Iterable[str]
 ) -> dict[str, str]:
     """`over` for a folder whose index is to have those lines; nothing is weighed where there is no budget."""
     if budgets == Budgets():
         return {}
-    return over(budgets, weights.weigh(folder, cells, "".join(index).encode()))
+    return over(budgets, weights.weigh(folder, sections, "".join(index).encode()))
 
 
 def over(budgets: Budgets, items: Sequence[Item]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import name
-from ..index import claims
+from ..index import check_claims, claims
 from ..provenance import BuildError
 
 BINARY, SOURCE, INDEX = KINDS = ("binaries", "sources", "index")
@@ -41,9 +41,12 @@ class Total:
     wheel: int
 
 
-def weigh(folder: Path, cells: Iterable[Mapping[str, Any]], index: bytes) -> list[Item]:
-    """Every file that the cells of an index name, and the index. BuildError for one that is not there."""
-    owners = {path: owner for cell in cells for path, owner in _files(cell)}
+def weigh(folder: Path, sections: Mapping[str, Any], index: bytes) -> list[Item]:
+    """Every file that the sections of an index name, and the index, whose bytes are given. BuildError for one
+    that is not there."""
+    owners = {path: owner for cell in sections["cells"] for path, owner in _files(cell)}
+    for kernel in sections["kernels"]:
+        owners |= {path: (SOURCE, kernel["key"], "", "") for path, _ in check_claims(kernel)}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # zlib works without the lock
         sizes = pool.map(lambda path: _sizes(folder, path), owners)
         items = [Item(path, *owner, *size) for (path, owner), size in zip(owners.items(), sizes)]
@@ -78,10 +81,10 @@ def total(items: Iterable[Item]) -> Total:
 
 
 def by(items: Sequence[Item], axis: str) -> dict[str, Total]:
-    """Sums for each kernel, format or target, heaviest in a wheel first; the index is in none."""
+    """Sums for each kernel, format or target, heaviest in a wheel first; files of none are left out."""
     groups: dict[str, list[Item]] = {}
     for item in items:
-        if item.kind != INDEX:
-            groups.setdefault(getattr(item, axis), []).append(item)
+        if key := getattr(item, axis):
+            groups.setdefault(key, []).append(item)
     sums = {key: total(group) for key, group in groups.items()}
     return dict(sorted(sums.items(), key=lambda pair: (-pair[1].wheel, pair[0])))

@@ -233,7 +233,7 @@ def test_a_cell_that_two_shards_have_differently_is_refused(yard: Yard, tmp_path
         shutil.copy(two / path, one / path)
     cells[0]["cells"].append({**taken, "evidence": ["emitted"]})
     sections = {section: cells[0][section] for section in index.SECTIONS}
-    lines = index.lines(cells[0]["compilers"], sections, cells[0]["shard"])
+    lines = index.lines(cells[0]["compilers"], sections, {"shard": cells[0]["shard"]})
     (one / "index.json").write_text("".join(lines))
     with pytest.raises(MergeError, match=f"cell {taken['key']}: differs between .*s1 and .*s2"):
         merge.merge([one, two, three], tmp_path / "out")
@@ -358,7 +358,7 @@ def test_a_build_of_many_machines_is_estimated(yard: Yard) -> None:
 def test_files_are_weighed_as_a_wheel_has_them(yard: Yard, tmp_path: Path) -> None:
     folder = yard.root / "whole"
     path = folder / "index.json"
-    items = weights.weigh(folder, index.read(path)["cells"], path.read_bytes())
+    items = weights.weigh(folder, index.read(path), path.read_bytes())
     assert {item.path: item.raw for item in items} == {
         p: len(data) for p, (_, data) in shipped(folder).items()
     }
@@ -438,7 +438,7 @@ def test_budgets_that_are_none_are_errors_with_a_line(
 
 def test_an_empty_section_is_no_budget(yard: Yard, tmp_path: Path) -> None:
     toy.manifest(tmp_path / "m.yaml", {"a4": 32}, extra="budgets:\n")
-    assert overweight.check(plan.load(tmp_path / "m.yaml").budgets, tmp_path, [], []) == {}
+    assert overweight.check(plan.load(tmp_path / "m.yaml").budgets, tmp_path, {}, []) == {}
 
 
 # The command line
