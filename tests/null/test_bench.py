@@ -365,6 +365,7 @@ def test_the_table() -> None:
         (("--kernels", "qgemv", "--json", "/no/such/folder/r.json"), "cannot write /no/such/folder/r.json"),
         (("--kernels", "qgemv", "--replays", "4"), "--replays 4: want more than 4"),
         (("--kernels", "qgemv", "--suite", "s.yaml"), "--suite has its own kernels"),
+        (("--suite", "s.yaml", "--peers"), "--suite has its own kernels, sizes and peers"),
         (("--suite", "/no/such/suite.yaml"), "cannot read /no/such/suite.yaml"),
     ],
 )
