@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import wootz
 from wootz import staging
-from wootz.bench import ceilings, checking, devices, peers, problems, timing
+from wootz.bench import ceilings, checking, devices, peers, problems, rows, timing
 
 from tests.null import loader_tools as tools
 
@@ -22,6 +24,7 @@ class Standin(devices.Cuda):
     def __init__(self) -> None:
         self._torch, self._types = torch, staging.torch_types(torch)
         self.name, self.title, self.rotate = "cpu", "a stand-in", 1 << 16
+        self._where = "cpu"
         self.memory = staging._torch(torch, "cpu")
 
     def stream(self) -> int:
@@ -63,6 +66,67 @@ def test_a_problem_in_torchs_memory_and_its_peer(lib: Any) -> None:
     made = peers.ready(peer, peers.Given(problem, placed, device, (1, 700)))
     assert (made.why, len(made.launches)) == ("", 3)
     assert len(timing.measure([runs.launches, made.launches], "cpu", 5).us) == 2
+
+
+class Graph:
+    """Launches that are captured run at once, and replays take a microsecond for each."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def replay(self) -> None:
+        Event.now += self.count * 1e-3
+
+
+class Event:
+    now = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        self.at = 0.0
+
+    def record(self) -> None:
+        self.at = Event.now
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, other: Event) -> float:
+        return other.at - self.at
+
+
+@pytest.fixture
+def _cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def graph(made: Graph) -> Iterator[None]:
+        made.count = 10
+        yield
+
+    fake = types.SimpleNamespace(
+        CUDAGraph=Graph, graph=graph, Event=Event, synchronize=lambda: None, empty_cache=lambda: None
+    )
+    monkeypatch.setattr(torch, "cuda", fake)
+
+
+@pytest.mark.usefixtures("_cuda")
+@pytest.mark.parametrize(("stem", "size"), [
+    ("qgemv/toy/f32", {"m": 1, "n": 700, "k": 36}),
+    ("binary.add/-/f32", {"n": 1000}),
+    ("copy/-/bf16", {"n": 1000}),
+])  # fmt: skip
+def test_a_row_as_on_a_gpu(lib: Any, stem: str, size: dict[str, int]) -> None:
+    """From the draw to the ratios with torch's arrays, graphs and events; the kernel is the CPU's."""
+    shim = types.SimpleNamespace(
+        index=lib.index, format=lib.format,
+        _kernel=lambda name, format, dtype, device, options: lib._kernel(name, format, dtype, "cpu", options),
+    )  # fmt: skip
+    device = Standin()
+    device.name = "cuda:0"
+    roof = ceilings.Ceilings("cuda:0", {"read": 1000.0}, {"f32": 10.0})
+    row = rows.row_of(rows.Measuring(shim, device, roof, ()), lib.index.find("cells", f"{stem}/cpu"), size)
+    assert row.us > 0
+    assert row.error < 1e-4
+    assert ("torch" in row.ratios) == (stem[:4] in ("qgem", "bina")), row.absent
+    assert "torch" not in row.absent
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])

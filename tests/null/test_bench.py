@@ -216,6 +216,18 @@ def test_a_replay_on_the_cpu_goes_on_where_the_last_one_ended(monkeypatch: pytes
     assert ran == [0, 0, 1, 2, 3, 4, 5, 0, 1]
 
 
+def test_replays_on_a_gpu_last_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = {}
+    monkeypatch.setattr(timing, "Graph", lambda launches: Ticking(took["us"]))
+    sets = [lambda i=i: i for i in range(4)]  # type: ignore[misc]
+    for us, count in ((10.0, 150), (500.0, 4), (2500.0, 2), (9000.0, 2)):
+        took["us"] = us
+        assert [run() for run in timing.lasting(sets, "cuda:0")] == [i % 4 for i in range(count)]
+    assert timing.lasting(sets, "cpu") is sets
+    took["us"] = 100.0
+    assert len(timing.lasting(sets[:1], "cuda:0")) == 15
+
+
 # ---- which cells and sizes
 
 
@@ -323,7 +335,7 @@ def test_the_table() -> None:
     other = rows.Row("copy/-/f16/t", "copy", "-", "f16", {"n": 1}, 4.0, 4000, 0, 1.0, cold=False, pdl=True)
     head, lines = report.table([row, other])
     assert head[-1] == "torch / ours"
-    assert lines[0][3:] == ["m=1", "2.00", "2", "0.0", "2.00", "1.50"]
+    assert lines[0][3:] == ["m=1", "2.00", "2", "0.004", "2.00", "1.50"]
     assert lines[1][3:] == ["n=1 warm pdl", "4.00", "1", "-", "4.00", "-"]
     text = report.plain(head, lines).splitlines()
     assert text[0].startswith("kernel  format")
@@ -353,6 +365,7 @@ def test_the_table() -> None:
         (("--kernels", "qgemv", "--json", "/no/such/folder/r.json"), "cannot write /no/such/folder/r.json"),
         (("--kernels", "qgemv", "--replays", "4"), "--replays 4: want more than 4"),
         (("--kernels", "qgemv", "--suite", "s.yaml"), "--suite has its own kernels"),
+        (("--suite", "s.yaml", "--peers"), "--suite has its own kernels, sizes and peers"),
         (("--suite", "/no/such/suite.yaml"), "cannot read /no/such/suite.yaml"),
     ],
 )

@@ -85,13 +85,16 @@ def _run(options: argparse.Namespace) -> int:
     used = lib if options.pdl == "on" else cells.apart(lib)
     how = Measuring(used, device, ceilings, options.peers, options.replays)
     with _notes() as note:
-        lines = list(_suite(how, cases, options, note)) if cases is not None else None
-        rows, wrong = _rows_of(lines) if lines is not None else _rows(how, options, note)
+        if cases is None:
+            lines, (rows, wrong) = None, _rows(how, options, note)
+        else:
+            lines, wrong = _suite(how, cases, options, note), []
+            rows = _rows_of(lines)
         found = _report(how, rows, lines)
     _show(rows, ceilings, device.title)
-    bad = _show_suite(lines) if lines is not None else len(wrong)
     for text in wrong:
         print(text)
+    bad = len(wrong) if lines is None else _show_suite(lines)
     if options.json:
         report.write(options.json, report.as_json(found))
     if options.plot and rows:
@@ -99,12 +102,16 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
+_OF_CASES = {**dict.fromkeys(("kernels", "formats", "dtypes", "shapes", "size", "m"), ()), "peers": None}
+"""Options that the cases of a suite have for themselves, with their defaults."""
+
+
 def _check(options: argparse.Namespace) -> None:
     """What can be wrong before anything is measured."""
     if options.replays <= WARM + 1:
         raise ArgumentError(f"--replays {options.replays}: want more than {WARM + 1}; {WARM} do not count")
-    if options.suite and (options.kernels or options.shapes or options.size or options.m):
-        raise ArgumentError("--suite has its own kernels and sizes: leave the options out")
+    if options.suite and any(getattr(options, name) != default for name, default in _OF_CASES.items()):
+        raise ArgumentError("--suite has its own kernels, sizes and peers: leave these options out")
     if not options.suite and not options.kernels:
         raise ArgumentError("name --kernels, or a --suite")
     peers.refuse_missing(options.peers or ())
@@ -151,16 +158,21 @@ def _rows(
 
 def _suite(
     how: Measuring, cases: Sequence[suite.Case], options: argparse.Namespace, note: Callable[[str], None]
-) -> Iterator[suite.Line]:
+) -> list[suite.Line]:
+    """Lines as they come; a report is written after each case, so that a run that is ended leaves one."""
+    lines: list[suite.Line] = []
     for line in suite.run(how, cases, options.budget, note):
         note("")
         cell = f"{line.row.cell} {line.row.size}: " if line.row else ""
         print(f"{line.verdict:8} {line.case}: {cell}{line.found}", flush=True)
-        yield line
+        if options.json and lines and lines[-1].case != line.case:
+            report.write(options.json, report.as_json(_report(how, _rows_of(lines), lines)))
+        lines.append(line)
+    return lines
 
 
-def _rows_of(lines: Sequence[suite.Line]) -> tuple[list[Row], list[str]]:
-    return [line.row for line in lines if line.row], []
+def _rows_of(lines: Sequence[suite.Line]) -> list[Row]:
+    return [line.row for line in lines if line.row]
 
 
 def _report(how: Measuring, rows: Sequence[Row], lines: Sequence[suite.Line] | None) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def _dots(frame: _Frame, made: Sequence[Point]) -> list[str]:
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}">{title}</circle>')
     for i, group in enumerate(groups):
         more = f' fill="{COLOURS[i % len(COLOURS)]}"'
-        parts.append(_text(MARGIN + 8, MARGIN + 14 * i, group, "start", more=more))
+        parts.append(_text(MARGIN + 8, MARGIN + 14 + 14 * i, group, "start", more=more))
     return parts
 
 

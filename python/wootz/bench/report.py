@@ -92,8 +92,8 @@ def cells_of(row: Row, others: Sequence[str]) -> list[str]:
     """A line of the table."""
     flags = ("" if row.cold else " warm") + (" pdl" if row.pdl else "")
     return [
-        row.kernel, row.format, row.dtype, row.size + flags, f"{row.us:.2f}", f"{row.gb_s:.0f}",
-        f"{row.tflops:.1f}" if row.flops else "-", f"{row.times_floor:.2f}",
+        row.kernel, row.format, row.dtype, row.size + flags, f"{row.us:.2f}", f"{row.gb_s:.4g}",
+        f"{row.tflops:.4g}" if row.flops else "-", f"{row.times_floor:.2f}",
         *(f"{row.ratios[name]:.2f}" if name in row.ratios else "-" for name in others),
     ]  # fmt: skip
 

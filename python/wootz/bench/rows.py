@@ -11,11 +11,8 @@ from .ceilings import Ceilings
 from .checking import check
 from .devices import Bench
 from .problems import Problem, Runs, operands_for, place, prepare
-from .timing import REPLAYS, Replay, in_turn, replay_of
+from .timing import REPLAYS, Replay, in_turn, lasting, replay_of
 from .work import bytes_of, floor_us, flops_of
-
-ENOUGH_US = 6000.0
-"""Of a replay on a GPU: more sets of operands than this takes are left out of it."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ def row_of(how: Measuring, cell: cells.Cell, size: Mapping[str, int]) -> Row:
     placed = place(problem, device)
     runs = prepare(kernel, placed, device)
     found = check(problem, runs, device, kernel)
-    ours = replay_of(_enough(runs, device), device.name)
+    ours = replay_of(lasting(runs.launches, device.name), device.name)
     others, absent = _others(how, cell, problem, placed, runs)
     times = in_turn([ours, *others.values()], how.replays)
     size_bytes, flops = bytes_of(problem, runs.out_bytes), flops_of(problem)
@@ -108,14 +105,6 @@ def row_of(how: Measuring, cell: cells.Cell, size: Mapping[str, int]) -> Row:
         runs.symbol, runs.early, placed.cold, times.spread, found.error,
         dict(zip(others, times.us[1:])), dict(zip(others, times.ratios[1:])), absent,
     )  # fmt: skip
-
-
-def _enough(runs: Runs, device: Bench) -> Sequence[Any]:
-    """The launches of one replay: of long ones fewer than there are sets of operands, of short ones all."""
-    if device.name == "cpu" or len(runs.launches) < 3:
-        return runs.launches
-    us = replay_of(runs.launches[:2], device.name).replay()
-    return runs.launches[: max(2, min(len(runs.launches), int(ENOUGH_US / max(us, 0.1))))]
 
 
 def _dtype(problem: Problem) -> str:
@@ -139,7 +128,7 @@ def _others(
         made = peers.ready(peer, given)
         try:
             if not made.why:
-                replays[peer.name] = replay_of(made.launches[: len(runs.launches)], how.device.name)
+                replays[peer.name] = replay_of(lasting(made.launches, how.device.name), how.device.name)
         except Exception as error:  # a library that cannot be captured
             made = peers.Ready(peer, why=f"{type(error).__name__}: {error}")
         if made.why:

@@ -22,6 +22,9 @@ REPLAYS, WARM = 18, 3
 SLICE_US = 20_000.0
 """Of a replay on the CPU, which ends after the launch that passes it: others then have their turn."""
 
+LEAST_US, MOST_US = 1500.0, 6000.0
+"""Of a replay on a GPU, where there are operands for it."""
+
 Launch = Callable[[], object]
 
 
@@ -110,6 +113,17 @@ def in_turn(peers: Sequence[Replay], replays: int = REPLAYS) -> Times:
 def _spread(times: Sequence[float]) -> float:
     low, middle, high = statistics.quantiles(times, n=4)
     return (high - low) / middle if middle else 0.0
+
+
+def lasting(launches: Sequence[Launch], device: str) -> Sequence[Launch]:
+    """Launches of one replay, from one for each set of operands. On a GPU: as many, over and over, as last
+    LEAST_US, beside which the start of a graph is nothing; of those that last longer than MOST_US fewer, but
+    two. On a CPU those that there are: replays take turns with them."""
+    if parse_device(device)[0] != "cuda":
+        return launches
+    us = max(replay_of([*launches[:2]] * (3 - min(len(launches), 2)), device).replay(), 0.1)
+    count = max(int(LEAST_US / us), min(len(launches), max(2, int(MOST_US / us))))
+    return [launches[i % len(launches)] for i in range(count)]
 
 
 def count_for(launch: Launch, us: float, device: str = "cuda:0") -> int:
