@@ -8,6 +8,8 @@ key.
 ..],"formats":[
 ..],"cells":[
 ..],"spans":{"targets":[first,end],..}}
+A cell may have "measured", rows of selection tables (tuning/table.py); a loader that does not know them takes
+variants in their order, as where there are none, so that the version is the same.
 The last line has the bytes of the file at which each section's records begin and end. The loader splits the
 bytes into lines and bisects, so neither the line structure nor the order is a matter of taste. The text
 depends on the plan, the sources, the artifacts and the evidence: not on the folder, the time or the machine.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from ..axes import Format
 from ..dsl import Builder, Val
@@ -98,7 +99,7 @@ def lattice(weights: Format, target: Target) -> Lattice:
     return Lattice(axes, lambda point: _cost(point, walk, target))
 
 
-def points(weights: Format, target: Target) -> Iterator[tuple[str, Tile]]:
+def tiles_of(weights: Format, target: Target) -> Iterator[tuple[str, Tile]]:
     """The allowed tiles of the lattice, each with a name that says all of it; none stages on the CPU."""
     walk = steps(weights)
     for found in allowed(lattice(weights, target), target):
@@ -158,7 +159,7 @@ class Gemv:
         """The tiles of the lattice that `variants` has not, for tuning."""
         simd, walk = self.target.simd, steps(self.weights)
         usual = list(tiles(self.target, walk, MOST_ROWS, self.beside))
-        for suffix, tile in points(self.weights, self.target):
+        for suffix, tile in tiles_of(self.weights, self.target):
             if tile not in usual:
                 threads, when = threads_of(simd, simd * tile.groups), (["le", "m", tile.m], COLUMNS)
                 yield Variant(suffix, threads, self._grid(tile), self._kernel(tile, walk), when, options)
@@ -185,6 +186,21 @@ class Gemv:
             Walk(b, o, tile, walk, lane, group, sums).run()
 
         return build
+
+
+def entries(make: Callable[[Format | None, str, Target], Gemv]) -> dict[str, Any]:
+    """Of a Family each of whose cells is a Gemv: what it gives for format, dtype, target and options."""
+
+    def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Any:
+        return make(fmt, dtype, target).variants(options)
+
+    def tiles(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Any:
+        return make(fmt, dtype, target).further(options)
+
+    def points(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Lattice:
+        return lattice(make(fmt, dtype, target).weights, target)
+
+    return {"variants": variants, "tiles": tiles, "lattice": points}
 
 
 def _row(b: Builder, o: Operands, row0: Val, r: Val) -> Val:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..axes import Format
 from ..dsl import Builder
-from ..family import Family, Operand, Variant
+from ..family import Family, Operand
 from ..packed import Array, Steps, plain
 from ..target import Target
 from ._activations import Plain
-from ._gemv import MOST_ROWS, Gemv, Operands, lattice
+from ._gemv import MOST_ROWS, Gemv, Operands, entries
 
 
-def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
     def operands(b: Builder, walk: Steps) -> Operands:
         x = b.buffer("x", dtype)
         w = Array(b, plain(dtype), target, walk, {"codes": "w"})
@@ -22,13 +20,12 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         w.declare_pitches(k)
         return Operands(w, Plain(b, x, m, k), y, m, n, k)
 
-    yield from Gemv(plain(dtype), target, operands).variants(options)
+    return Gemv(plain(dtype), target, operands)
 
 
 FAMILY = Family(
     (Operand("x", "array", ("m", "k")), Operand("w", "array", ("n", "k"))),
     Operand("y", "array", ("m", "n")),
-    variants,
     limits={"m": (0, MOST_ROWS)},
-    lattice=lambda fmt, dtype, target, options: lattice(plain(dtype), target),
+    **entries(_gemv),
 )

@@ -4,16 +4,14 @@ x has an f32 scale for each run of 128 columns, w one for each block of 128 x 12
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..axes import Block, Format, Scale, floating, wide
 from ..dsl import Builder
-from ..family import Family, Operand, Variant
+from ..family import Family, Operand
 from ..layout import Part, Plane, place
 from ..packed import Array, Steps
 from ..target import Target
 from ._activations import Coded
-from ._gemv import MOST_ROWS, Gemv, Operands, lattice
+from ._gemv import MOST_ROWS, Gemv, Operands, entries
 
 RUN = 128
 
@@ -25,7 +23,7 @@ def _scaled(rows: int) -> Format:
     return Format("", element, block, (Scale(wide("f32"), block, "absmax"),), None, layout)
 
 
-def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
     def operands(b: Builder, walk: Steps) -> Operands:
         x = Array(b, _scaled(1), target, walk, {"codes": "x", "scale": "x_scale"})
         w = Array(b, _scaled(RUN), target, walk, {"codes": "w", "scale": "w_scale"})
@@ -35,7 +33,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         w.declare_pitches(k)
         return Operands(w, Coded(b, x, m, k), y, m, n, k)
 
-    yield from Gemv(_scaled(RUN), target, operands).variants(options)
+    return Gemv(_scaled(RUN), target, operands)
 
 
 FAMILY = Family(
@@ -46,7 +44,6 @@ FAMILY = Family(
         Operand("w_scale", "array", (["ceildiv", "n", RUN], ["ceildiv", "k", RUN]), "f32"),
     ),
     Operand("y", "array", ("m", "n")),
-    variants,
     limits={"m": (0, MOST_ROWS)},
-    lattice=lambda fmt, dtype, target, options: lattice(_scaled(RUN), target),
+    **entries(_gemv),
 )

@@ -4,18 +4,16 @@ Both keep their natural layout, scale levels and zero points included. Products 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..axes import Format
 from ..dsl import Builder
-from ..family import Family, Operand, Variant
+from ..family import Family, Operand
 from ..packed import Packed, Steps, require
 from ..target import Target
 from ._activations import Coded
-from ._gemv import MOST_ROWS, Gemv, Operands, lattice
+from ._gemv import MOST_ROWS, Gemv, Operands, entries
 
 
-def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
+def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
     fmt = require(fmt, "gemv_scaled")
 
     def operands(b: Builder, walk: Steps) -> Operands:
@@ -26,13 +24,12 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         w.declare_pitches(k)
         return Operands(w, Coded(b, x, m, k), y, m, n, k)
 
-    yield from Gemv(fmt, target, operands).variants(options)
+    return Gemv(fmt, target, operands)
 
 
 FAMILY = Family(
     (Operand("x", "quantised", ("m", "k")), Operand("w", "quantised", ("n", "k"))),
     Operand("y", "array", ("m", "n")),
-    variants,
     limits={"m": (0, MOST_ROWS)},
-    lattice=lambda fmt, dtype, target, options: lattice(require(fmt, "gemv_scaled"), target),
+    **entries(_gemv),
 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..axes import Format
 from ..dsl import Builder
-from ..family import Family, Operand, Variant
+from ..family import Family, Operand
 from ..packed import Packed, Steps, require
 from ..target import Target
 from ._activations import Plain
-from ._gemv import MOST_ROWS, Gemv, Operands, lattice
+from ._gemv import MOST_ROWS, Gemv, Operands, entries
 
 
 def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
@@ -27,19 +25,9 @@ def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
     return Gemv(fmt, target, operands)
 
 
-def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
-    yield from _gemv(fmt, dtype, target).variants(options)
-
-
-def tiles(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Variant]:
-    yield from _gemv(fmt, dtype, target).further(options)
-
-
 FAMILY = Family(
     (Operand("x", "array", ("m", "k")), Operand("w", "quantised", ("n", "k"))),
     Operand("y", "array", ("m", "n")),
-    variants,
     limits={"m": (0, MOST_ROWS)},
-    lattice=lambda fmt, dtype, target, options: lattice(require(fmt, "qgemv"), target),
-    tiles=tiles,
+    **entries(_gemv),
 )

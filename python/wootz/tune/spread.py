@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -49,11 +50,12 @@ def run(folder: str, case: Case, devices: Sequence[str]) -> Outcome:
 
 def _number() -> int:
     """Of this dask worker, as a LocalCluster counts them; 0 elsewhere."""
+    distributed = sys.modules.get("distributed")  # a worker has imported it
     try:
-        name = importlib.import_module("distributed").get_worker().name
-    except (ImportError, ValueError):
+        name = str(distributed.get_worker().name) if distributed else ""
+    except ValueError:
         return 0
-    return int(name) if str(name).isdecimal() else 0
+    return int(name) if name.isdecimal() else 0
 
 
 @cache
