@@ -17,7 +17,7 @@ from typing import Any
 from .. import __version__, elf, index, name, provenance
 from ..lock import lock
 from ..provenance import BuildError
-from . import archive, naming
+from . import archive, inside, naming
 from .archive import Wheel
 from .tags import ANY, Platform, platform
 
@@ -55,7 +55,8 @@ class Packed:
 def pack(request: Request) -> tuple[list[Packed], list[str]]:
     """Write the wheels; gives them, and the targets that were left out. Each replaces a file of its name at
     once, and none is written before all is checked. BuildError: the folder holds no whole build, a file
-    differs from its index, nothing was built, a file cannot be read or written."""
+    differs from its index, nothing was built, a file cannot be read or written. Each wheel carries its
+    bill of materials, and the licences of what others wrote."""
     moment = archive.moment()
     with _unchanging(request.artifacts):
         found = index.read(request.artifacts / name.INDEX)
@@ -160,10 +161,11 @@ def _wheel(request: Request, distribution: str, point: str, found: Index) -> Pla
         f"{package}/{INSIDE}/{name.INDEX}": _text(found),
         **{f"{package}/{INSIDE}/{path}": request.artifacts / path for path in paths},
     }
+    said = inside.files(found, distribution, request.version, request.licence)
     wheel = Wheel(
         distribution, request.version, made.tag,
         f"Kernels of {request.name}, for {', '.join(sorted(_targets(found)))}",
-        (REQUIREMENT,), files, {point: package}, request.licence, request.extra,
+        (REQUIREMENT,), files, {point: package}, request.licence, {**said, **request.extra},
     )  # fmt: skip
     return wheel, found, made.why
 

@@ -146,6 +146,17 @@ def test_record_and_modes(everything: Path, tmp_path: Path) -> None:
     assert names[-1] == record
 
 
+def test_each_part_has_a_bill_of_its_materials(everything: Path, tmp_path: Path) -> None:
+    for wheel in pack(everything, tmp_path / "dist", "--split")[1:]:  # the first has no files
+        with zipfile.ZipFile(wheel) as opened:
+            names = opened.namelist()
+            (bill,) = (name for name in names if "/sboms/" in name)
+            document = json.loads(opened.read(bill))
+        assert document["metadata"]["component"]["name"] == Path(bill).name.removesuffix(".cdx.json")
+        listed = {component["name"] for component in document["components"]}
+        assert {f"{cell['kernel']}/{cell['target']}" for cell in index_of(wheel)["cells"]} <= listed
+
+
 def test_metadata_is_valid(everything: Path, tmp_path: Path) -> None:
     (tmp_path / "TERMS").write_text("")
     more = ["--licence", "Apache-2.0", "--licence-file", str(tmp_path / "TERMS")]
