@@ -73,10 +73,11 @@ def check_writable(path: Path | None) -> None:
     """Before a run that is long. Raises ArgumentError."""
     if path is None:
         return
+    there = path.exists()
     try:
         with open(path, "a", encoding="utf-8"):
             pass
-        if not path.stat().st_size:
+        if not there:
             path.unlink()
     except OSError as error:
         raise ArgumentError(f"cannot write {path}: {error.strerror or error}") from None
