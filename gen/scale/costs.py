@@ -35,8 +35,8 @@ EMIT = "emit"
 SECONDS = {
     "cuda": 2.0,
     "lean": 8.0,
-    "cutlass": 40.0,
-    "stub": 3.0,
+    "cutlass": 90.0,
+    "stub": 11.0,
     "cpu": 1.5,
     "air": 0.2,
     "metal": 0.1,

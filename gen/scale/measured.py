@@ -27,14 +27,14 @@ def script() -> str:
 def run(output: str, command: list[str]) -> int:
     """The command's status, as a shell gives it: 128 and the signal's number where a signal ended it."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for each in signals:  # they reach the whole group: the compiler ends by them, and this after it
+        signal.signal(each, signal.SIG_IGN)
     started = time.monotonic()
     try:
         child = os.posix_spawnp(command[0], command, os.environ, setsigdef=signals)
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127
-    for each in signals:  # they reach the whole group: the compiler ends by them, and this after it
-        signal.signal(each, signal.SIG_IGN)
     _, status, usage = os.wait4(child, 0)
     wall = time.monotonic() - started
     kilobytes = usage.ru_maxrss * _UNIT // 1000
