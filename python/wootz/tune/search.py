@@ -113,8 +113,8 @@ class Trial:
     device: Bench
 
     def screen(self, names: Mapping[str, str], manner: Manner) -> tuple[dict[str, float], dict[str, str]]:
-        """Microseconds of each variant that takes the shape and is right; and why the others are wrong. names:
-        of variants, by symbol."""
+        """Microseconds of each variant that takes the shape and is right; why the others are wrong. names: of
+        variants, by symbol."""
         times, wrong = {}, {}
         for symbol, name in names.items():
             kernel = self.kernel.only(symbol)
