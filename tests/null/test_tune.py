@@ -138,6 +138,15 @@ def test_a_run_goes_on_where_the_last_one_ended(right: Path, tmp_path: Path, cap
     assert rows(out)[0]["us"] != 1.5
 
 
+def test_variants_that_are_left_out(wrong: Path, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "cpu.json"
+    assert run(wrong, out, "--without", "m8*", "--verbose", shapes=SHAPES[:1]) == 0
+    assert rows(out)[0]["tried"] == 1
+    said = capsys.readouterr().err
+    assert said.startswith("  m1\n  m1: ")
+    assert "m8" not in said
+
+
 def test_rows_of_other_devices_stay(right: Path, tmp_path: Path) -> None:
     out = tmp_path / "cpu.json"
     assert run(right, out, shapes=SHAPES[:1]) == 0
@@ -151,10 +160,10 @@ def test_rows_of_other_devices_stay(right: Path, tmp_path: Path) -> None:
 def test_what_is_interrupted_is_kept(right: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, real = tmp_path / "cpu.json", spread.search
 
-    def second(lib: Any, case: Case, device: Any) -> Any:
+    def second(lib: Any, case: Case, *rest: Any) -> Any:
         if dict(case.shape)["m"] == 2:
             raise KeyboardInterrupt
-        return real(lib, case, device)
+        return real(lib, case, *rest)
 
     monkeypatch.setattr(spread, "search", second)
     with pytest.raises(KeyboardInterrupt):

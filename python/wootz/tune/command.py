@@ -13,7 +13,7 @@ from ..errors import ArgumentError, DriverError, WootzError
 from ..library import load
 from ..verify import cells_for
 from .cases import Case, cases, parse_shapes, targets
-from .search import Outcome
+from .search import Manner, Outcome
 from .table import Table
 
 __all__ = ["main"]
@@ -38,6 +38,9 @@ def _parser() -> argparse.ArgumentParser:
     text = "the table, TARGET.json: rows of the same text and device are kept, others join them"
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help=text)
     parser.add_argument("--again", action="store_true", help="measure what the table has, too")
+    text = "variants that are not run, names or globs"
+    parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help=text)
+    parser.add_argument("--verbose", action="store_true", help="name each variant before it runs")
     parser.add_argument("--scheduler", default="", metavar="ADDRESS", help="of dask, as tcp://host:8786")
     return parser
 
@@ -110,7 +113,8 @@ def _title(device: str) -> str:
 def _outcomes(lib: Any, todo: Sequence[Case], options: argparse.Namespace) -> Any:
     from .spread import outcomes
 
-    return outcomes(str(lib.path), todo, options.device, options.scheduler) if todo else ()
+    manner = Manner(tuple(options.without), options.verbose)
+    return outcomes(str(lib.path), todo, options.device, options.scheduler, manner) if todo else ()
 
 
 def _show(outcome: Outcome, number: int, count: int) -> None:

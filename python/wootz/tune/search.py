@@ -3,8 +3,11 @@ are never timed. All are timed briefly, those near the best once more, in turn."
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ..bench import MismatchError, check, measure, operands_for, place, prepare
@@ -19,13 +22,29 @@ if TYPE_CHECKING:
     from ..kernel import Kernel
     from ..library import Library
 
-__all__ = ["BRIEF", "LONG", "Outcome", "search"]
+__all__ = ["BRIEF", "LONG", "Manner", "Outcome", "search"]
 
 NEAR = 1.15
 """Variants within this ratio of the best are timed again."""
 
 BRIEF, LONG = 7, 18
 """Replays of either timing; the core leaves the first ones out."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a run goes. without: variants that are left out, names or globs. verbose: each variant is named
+    before it runs, and its time said after: a launch that never ends has a name."""
+
+    without: tuple[str, ...] = ()
+    verbose: bool = False
+
+    def leaves_out(self, variant: str) -> bool:
+        return any(fnmatchcase(variant, pattern) for pattern in self.without)
+
+    def say(self, text: str) -> None:
+        if self.verbose:
+            print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -45,36 +64,38 @@ class Outcome:
         return not self.wrong and not self.failed
 
 
-def search(lib: Library, case: Case, device: Bench) -> Outcome:
+def search(lib: Library, case: Case, device: Bench, manner: Manner) -> Outcome:
     """The fastest variant of a case on a device. Errors of the case become its outcome; DriverError is raised
     where the device is lost."""
     try:
-        return _search(lib, case, device)
+        return _search(lib, case, device, manner)
     except (WootzError, MemoryError, RuntimeError) as error:  # the next cases must still run
         if isinstance(error, DriverError) and error.lost:
             raise
         return Outcome(case, failed=f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
     finally:
-        device.free()
+        with contextlib.suppress(RuntimeError):  # of a device that is lost
+            device.free()
 
 
-def _search(lib: Library, case: Case, device: Bench) -> Outcome:
+def _search(lib: Library, case: Case, device: Bench, manner: Manner) -> Outcome:
     format = None if case.format == NONE else case.format
     kernel = lib.kernel(case.kernel, format, case.dtype, device.name, **dict(case.options))
-    symbols = kernel.variants()
-    if len(symbols) == 1:
+    names = {symbol: suffix(case, symbol) for symbol in kernel.variants()}
+    symbols = [symbol for symbol, name in names.items() if not manner.leaves_out(name)]
+    if len(names) == 1:
         return Outcome(case, single=True)
     cell = lib.index.find("cells", case.cell)
-    assert cell is not None, "cases are made of cells of the index"
+    if cell is None:
+        return Outcome(case, failed=f"{lib.path} has no cell {case.cell}: it is not the folder of the others")
     try:
         problem = operands_for(lib, cell, dict(case.shape))
     except ArgumentError as error:
         return Outcome(case, refused=str(error))
     trial = Trial(kernel, place(problem, device), device)
-    times, wrong = trial.screen(symbols)
+    times, wrong = trial.screen({symbol: names[symbol] for symbol in symbols}, manner)
     if times:
         times |= trial.again([s for s, us in times.items() if us <= NEAR * min(times.values())])
-    names = {symbol: suffix(case, symbol) for symbol in symbols}
     told = tuple((names[symbol], why) for symbol, why in wrong.items())
     if not times:
         reason = "no variant takes the shape" if not wrong else ""
@@ -91,11 +112,13 @@ class Trial:
     placed: Placed
     device: Bench
 
-    def screen(self, symbols: Sequence[str]) -> tuple[dict[str, float], dict[str, str]]:
-        """Microseconds of each variant that takes the shape and is right; and why the others are wrong."""
+    def screen(self, names: Mapping[str, str], manner: Manner) -> tuple[dict[str, float], dict[str, str]]:
+        """Microseconds of each variant that takes the shape and is right; why the others are wrong. names: of
+        variants, by symbol."""
         times, wrong = {}, {}
-        for symbol in symbols:
+        for symbol, name in names.items():
             kernel = self.kernel.only(symbol)
+            manner.say(f"  {name}")
             try:
                 runs = prepare(kernel, self.placed, self.device)
                 check(self.placed.problem, runs, self.device, kernel)
@@ -105,6 +128,7 @@ class Trial:
                 wrong[symbol] = str(error)
                 continue
             (times[symbol],) = self._time([runs], BRIEF)
+            manner.say(f"  {name}: {times[symbol]:.3f} us")
         return times, wrong
 
     def again(self, symbols: Sequence[str]) -> dict[str, float]:

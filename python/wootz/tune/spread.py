@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import ArgumentError, MissingPackageError
 from .cases import Case
-from .search import Outcome, search
+from .search import Manner, Outcome, search
 
 __all__ = ["outcomes"]
 
@@ -20,32 +20,37 @@ _alone = threading.Lock()
 
 
 def outcomes(
-    folder: str, cases: Sequence[Case], devices: Sequence[str], scheduler: str = ""
+    folder: str,
+    cases: Sequence[Case],
+    devices: Sequence[str],
+    scheduler: str,
+    manner: Manner,
 ) -> Iterator[Outcome]:
     """What came of each case, as they end. folder: of the artifacts; workers need to see it by this path.
     devices: as "cuda:0"; several have a process each. scheduler: the address of one that runs; its workers
-    take `devices`, which is one, for what each of them sees.
+    take `devices`, which is one, for what each of them sees; "": none.
 
     Raises MissingPackageError where dask is needed and missing, ArgumentError for a scheduler that does not
     answer, DriverError for a device that is lost.
     """
     if not scheduler and len(devices) == 1:
-        yield from (run(folder, case, devices) for case in cases)
+        yield from (run(case, folder, devices, manner) for case in cases)
         return
     distributed = _distributed()
     with _client(distributed, len(devices), scheduler) as client:
-        waiting = client.map(run, [folder] * len(cases), cases, [list(devices)] * len(cases), pure=False)
+        fixed = {"folder": folder, "devices": list(devices), "manner": manner}
+        waiting = client.map(run, cases, pure=False, **fixed)
         named = {future.key: case for future, case in zip(waiting, cases)}
         for future in distributed.as_completed(waiting):
             error = future.exception()
             yield Outcome(named[future.key], failed=_words(error)) if error else future.result()
 
 
-def run(folder: str, case: Case, devices: Sequence[str]) -> Outcome:
+def run(case: Case, folder: str, devices: Sequence[str], manner: Manner) -> Outcome:
     """One case, on this process' device: of several, that of the worker's number. Raises DriverError where it
     is lost, and with it all that this process could still do."""
     with _alone:
-        return search(_library(folder), case, _device(devices[_number() % len(devices)]))
+        return search(_library(folder), case, _device(devices[_number() % len(devices)]), manner)
 
 
 def _number() -> int:
