@@ -426,10 +426,10 @@ class Builder:
     @contextlib.contextmanager
     def during(self, condition: Callable[[], Val]) -> Iterator[None]:
         """A loop while a condition holds, which is asked for before every trip. Of blocks of one thread."""
-        region = While()
+        head = Block()
+        with self._scope(head):
+            region = While(condition().value, head)
         self._blocks[-1].statements.append(region)
-        with self._scope(region.head):
-            region.condition = condition().value
         with self._scope(region.body):
             yield
 

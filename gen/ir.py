@@ -98,10 +98,10 @@ class If:
 
 @dataclass(eq=False)
 class While:
-    """Runs `head`, which gives the condition, and while that holds `body`. Of programs of one thread."""
+    """Runs `head`, which gives the condition, and while that holds `body`. Of blocks of one thread."""
 
-    head: Block = field(default_factory=lambda: Block())
-    condition: Value | None = None
+    condition: Value
+    head: Block
     body: Block = field(default_factory=lambda: Block())
 
 
@@ -240,10 +240,8 @@ def walk(block: Block) -> Iterator[Statement]:
 def operands(statement: Statement) -> tuple[Value, ...]:
     if isinstance(statement, For):
         return (statement.start, statement.stop, statement.step)
-    if isinstance(statement, If):
+    if isinstance(statement, (If, While)):
         return (statement.condition,)
-    if isinstance(statement, While):
-        return (statement.condition,) if statement.condition else ()
     return statement.args
 
 

@@ -82,13 +82,16 @@ def _once(state: _State) -> None:
 def _block(state: _State, block: Block, reach: int) -> None:
     """`reach`: who is known to arrive here together."""
     outer_values, outer_refs = dict(state.agreement), set(state.known)
+    _statements(state, block, reach)
+    state.agreement, state.known = outer_values, outer_refs
+
+
+def _statements(state: _State, block: Block, reach: int) -> None:
     for statement in block.statements:
         if isinstance(statement, For):
             _for(state, statement, reach)
         elif isinstance(statement, If):
-            _defined(state, statement.condition, "if")
-            if statement.condition.dtype != "bool":
-                raise state.fail("an if's condition is a bool", statement.condition.dtype)
+            _condition(state, statement.condition, "an if")
             inner = max(reach, state.agreement[statement.condition])
             _block(state, statement.then, inner)
             _block(state, statement.orelse, inner)
@@ -96,7 +99,13 @@ def _block(state: _State, block: Block, reach: int) -> None:
             _while(state, statement, reach)
         else:
             _operation(state, statement, reach)
-    state.agreement, state.known = outer_values, outer_refs
+
+
+def _condition(state: _State, value: Value, user: str) -> None:
+    """user: with its article."""
+    _defined(state, value, user.split()[-1])
+    if value.dtype != "bool":
+        raise state.fail(f"{user}'s condition is a bool", value.dtype)
 
 
 def _while(state: _State, loop: While, reach: int) -> None:
@@ -104,15 +113,8 @@ def _while(state: _State, loop: While, reach: int) -> None:
     if state.function.threads != 1:
         raise state.fail("a while is of a block of one thread", f"{state.function.threads} threads")
     outer_values, outer_refs = dict(state.agreement), set(state.known)
-    for statement in loop.head.statements:
-        if not isinstance(statement, Value):
-            raise state.fail("a while's head has operations alone", type(statement).__name__.lower())
-        _operation(state, statement, reach)
-    if loop.condition is None:
-        raise state.fail("a while has a condition", "none")
-    _defined(state, loop.condition, "while")
-    if loop.condition.dtype != "bool":
-        raise state.fail("a while's condition is a bool", loop.condition.dtype)
+    _statements(state, loop.head, reach)
+    _condition(state, loop.condition, "a while")
     _block(state, loop.body, reach)
     state.agreement, state.known = outer_values, outer_refs
 

@@ -119,7 +119,7 @@ def _tensors(
 
 
 _HEADERS = (
-    "torch/extension.h", "ATen/cuda/CUDAContext.h", "c10/cuda/CUDAGuard.h", "cuda_runtime.h", "optional",
+    "torch/extension.h", "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "cuda_runtime.h", "optional",
 )  # fmt: skip
 _CHECKED = """\
 // The address of a tensor that is what a kernel takes; an error that names it otherwise.
@@ -178,7 +178,7 @@ def _run(source: Source) -> str:
         *(f"call.{each.symbol} = {_address(each, source)};" for each in arrays),
         *(f"call.{f.symbol} = {f.type}({_value(f, source, arrays)});" for f in numbers),
         *(_workspace(first) if launcher.has_workspace(source) else ()),
-        "const cudaError_t error = launch(call, at::cuda::getCurrentCUDAStream());",
+        "const cudaError_t error = launch(call, c10::cuda::getCurrentCUDAStream());",
         f'TORCH_CHECK(error == cudaSuccess, "{source.key}: ", cudaGetErrorString(error));',
     ]
     signature = ",\n         ".join(parameters)

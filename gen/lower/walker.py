@@ -273,8 +273,6 @@ def _for(text: _Text, loop: For) -> None:
 
 def _while(text: _Text, loop: While) -> None:
     """A head that is more than an expression stands in the loop."""
-    if loop.condition is None:
-        raise ValueError("a while has no condition")
     for value in list(text.pending):
         if value in text.pending and _reads(text, value):
             _name(text, value)

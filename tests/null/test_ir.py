@@ -65,6 +65,18 @@ def _late_loop_value(b: Builder) -> None:
     b.store(b.buffer("y", "u32", "out"), i, 1)
 
 
+def _while(threads: int) -> Build:
+    """A while by a bool, or of a single thread by a number."""
+
+    def build(b: Builder) -> None:
+        b.function.threads = threads
+        one = b.const(1, "u32")
+        with b.during(lambda: one > 0 if threads > 1 else one):
+            pass
+
+    return build
+
+
 def _cyclic_bound(b: Builder) -> None:
     index = Value("index", "u32")
     zero, one = b.const(0, "u32").value, b.const(1, "u32").value
@@ -332,6 +344,8 @@ TILE_RULES: list[tuple[str, Build, str]] = [
 RULES: list[tuple[str, Build, str]] = [
     ("threads", _wide_block, "a block has 1 to 64 threads; found 65"),
     ("group memory", _group_memory, "group memory is at most 256 bytes; found 260"),
+    ("while of many", _while(64), "a while is of a block of one thread; found 64 threads"),
+    ("while", _while(1), "a while's condition is a bool; found u32"),
     ("if", _condition, "an if's condition is a bool; found u32"),
     ("if undefined", _lone_condition,
      "a value is defined before it is used, in an enclosing scope; found lt used by if"),

@@ -2,6 +2,6 @@
 
 #include <cuda_runtime.h>
 
-namespace at::cuda {
+namespace c10::cuda {
 inline cudaStream_t getCurrentCUDAStream() { return nullptr; }
-}  // namespace at::cuda
+}  // namespace c10::cuda
