@@ -219,7 +219,7 @@ def _index(
     for message in table.stale(tables, sections["cells"], jobs):
         output.say(message)
     if options.shard:
-        part = shards.record(options.shard, planned.parts, generator, evidence)
+        part = shards.record(options.shard, planned.parts, generator, evidence, tables)
         part["budgets"] = planned.budgets.to_json()
         return Made(list(index.lines(tools.versions(), sections, {"shard": part})), {})
     lines = list(index.lines(tools.versions(), sections))

@@ -16,6 +16,7 @@ _SAME = {
     "sources": "from another manifest, request or generator",
     "split": "of another split: its machine had another cost file",
     "evidence": "with other evidence",
+    "tuning": "with other selection tables",
     "budgets": "from a manifest with other budgets",
 }
 """What all shards agree in, and what it means where one does not."""

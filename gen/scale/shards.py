@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from heapq import heapify, heapreplace
 from typing import Any
 
 from .. import index, state
 from ..plan import PlanError, Unit
+from ..tuning.table import Row, Tables
 from .costs import Costs
 
 MOST = 4096  # shards of one build
@@ -63,10 +64,14 @@ def split(units: Sequence[Unit], costs: Costs, of: int) -> list[list[Unit]]:
 
 
 def record(
-    shard: Shard, parts: Sequence[Sequence[Unit]], generator: str, evidence: index.Evidence
+    shard: Shard,
+    parts: Sequence[Sequence[Unit]],
+    generator: str,
+    evidence: index.Evidence,
+    tables: Tables,
 ) -> dict[str, Any]:
     """What a shard's index says of itself. sources: a digest of everything that the whole plan's texts depend
-    on; split: of who builds what; evidence: of the reports."""
+    on; split: of who builds what; evidence: of the reports; tuning: of the selection tables."""
     digester = state.Digester(generator)
     units = sorted((unit.key, digester.unit(unit), _jobs(unit)) for part in parts for unit in part)
     return {
@@ -75,7 +80,13 @@ def record(
         "sources": _digest(units),
         "split": _digest([[unit.key for unit in part] for part in parts]),
         "evidence": _digest(sorted((cell, sorted(runs)) for cell, runs in evidence.items())),
+        "tuning": _digest([target, *map(_measured, rows)] for target, rows in sorted(tables.items())),
     }
+
+
+def _measured(row: Row) -> dict[str, Any]:
+    """Wherever it was read."""
+    return asdict(replace(row, where=""))
 
 
 def _jobs(unit: Unit) -> list[str]:

@@ -189,6 +189,7 @@ def _nameless(folder: Path) -> None:
         (_shard(sources="0" * 64), "s3: was built from another manifest, request or generator than .*s1"),
         (_shard(split="0" * 64), "s3: was built of another split: its machine had another cost file"),
         (_shard(evidence="0" * 64), "s3: was built with other evidence than"),
+        (_shard(tuning="0" * 64), "s3: was built with other selection tables than"),
         (_shard(of=4), "s3: was built of a build of another number of shards than"),
         (_shard(number=2), "s3: is shard 2, which .*s2 is, too"),
         (_shard(number=7), "s3: its index does not say which shard it is"),
