@@ -60,8 +60,8 @@ def solution(
     source: Source, definition: str = "", author: str = "wootz", hardware: Sequence[str] = (LOCAL,)
 ) -> dict[str, Any]:
     """The record. definition: of the benchmark's problem; "" is the kernel's name. hardware: as the benchmark
-    names it. ExportError for a kernel that broadcasts: its launch follows from the shapes of a call, which the
-    entry point does not work out.
+    names it. ExportError for a kernel that broadcasts: its launch follows from the shapes of a call, which
+    the entry point does not work out.
     """
     if source.kernel.get("broadcasts"):
         raise ExportError(
