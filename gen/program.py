@@ -15,10 +15,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from .axes import Format
-from .dsl import Builder, DslError, Operand, Val, Var
+from .dsl import Builder, DslError, Operand, Val
 from .family import Family, Scalar, Variant
 from .family import Operand as Declared
 from .ir import DTYPES, Attr, Ref, Value
@@ -334,10 +334,9 @@ def program(main: Main, declared: Mapping[str, Global] | None = None) -> Family:
         p.finish()
 
     def variants(
-        fmt: Union[Format, None], dtype: str, target: Target, options: dict[str, str]
+        fmt: Format | None, dtype: str, target: Target, options: dict[str, str]
     ) -> Iterable[Variant]:
-        bytes = 4 * sum(each.words for each in known.values())
-        yield Variant("", 1, (1, 1, 1), build, workspace=bytes)
+        yield Variant("", 1, (1, 1, 1), build, workspace=4 * sum(each.words for each in known.values()))
 
     def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
         return None if dtype == "f32" else f"a program's dtype is f32 (its arguments are words); got {dtype}"
@@ -351,6 +350,3 @@ def program(main: Main, declared: Mapping[str, Global] | None = None) -> Family:
         extents={"words": "capacity"},
         accepts=accepts,
     )
-
-
-__all__ = ["CAPACITY", "Elements", "Global", "Program", "Var", "program"]

@@ -24,6 +24,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     solution = kinds.add_parser("solution", help="the solution.json of NVIDIA's SOL-ExecBench")
     solution.add_argument("--definition", default="", metavar="NAME", help="default: the kernel's name")
     solution.add_argument("--author", default="wootz", metavar="NAME")
+    solution.add_argument(
+        "--hardware", nargs="+", default=["LOCAL"], metavar="NAME", help="as the benchmark names it"
+    )
     for kind in (program, solution):
         kind.add_argument("cell", metavar="CELL", help="KERNEL[.OPTION]/FORMAT/DTYPE/TARGET, as wootz list")
         kind.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new or empty folder")
@@ -55,7 +58,7 @@ def _program(source: Any, sizes: dict[str, int], args: argparse.Namespace) -> di
 def _solution(source: Any, args: argparse.Namespace) -> dict[str, Any]:
     with _checks():
         from ..export import solution
-    return solution.write(source, args.definition, args.author, args.out)
+    return solution.write(source, args.definition, args.author, args.hardware, args.out)
 
 
 @contextlib.contextmanager

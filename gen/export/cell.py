@@ -81,8 +81,8 @@ def _cell(manifest: Manifest, key: str) -> tuple[plan.Cell, plan.Unit]:
     parts = key.split("/")
     if len(parts) != 4:
         raise ExportError(
-            f"{key}: is no cell: wanted KERNEL[.OPTION]/FORMAT/DTYPE/TARGET, as qgemv/mxfp4/f16/sm_90a "
-            "or softmax/-/f32/sm_90a"
+            f"{key}: is no cell: wanted KERNEL[.OPTION]/FORMAT/DTYPE/TARGET, as wootz list has them, '-' "
+            "for no format"
         )
     kernel, target = parts[0].split(".")[0], parts[3]
     for what, wanted, known in (

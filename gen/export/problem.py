@@ -193,12 +193,19 @@ def _draw(source: Source, fmt: Descriptor | None, size: Mapping[str, int]) -> Pr
     numbers: dict[tuple[str, str], float] = {(name, "shape"): value for name, value in names.items()}
     numbers.update(_numbers(given))
     found = Problem(size, (), numbers, names)
-    entry = entry_for(source, found)
-    launched = [arg for each in (*entry.get("prologue", ()), entry) for arg in each["args"]]
-    args = list(dict.fromkeys((str(a[0]), str(a[2])) for a in launched if a[2] in ("in", "out")))
+    args = _arrays(source, entry_for(source, found))
     wanted = _wanted(source, args, given, expected, updates, exact)
     arrays = tuple(_array(name, role, given, wanted) for name, role in args)
     return Problem(size, arrays, numbers, names)
+
+
+def _arrays(source: Source, entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Name and role of the arrays that a program has: what the entry writes, and what any entry reads."""
+    others = [each for each in source.entries if each is not entry]
+    launches = [each for e in (entry, *others) for each in (*e.get("prologue", ()), e)]
+    found = [(str(a[0]), str(a[2])) for each in launches for a in each["args"] if a[2] in ("in", "out")]
+    written = {str(a[0]) for e in (*entry.get("prologue", ()), entry) for a in e["args"] if a[2] == "out"}
+    return [arg for arg in dict.fromkeys(found) if arg[1] == "in" or arg[0] in written]
 
 
 def _check_limits(source: Source, size: Mapping[str, int]) -> None:

@@ -49,7 +49,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
 }
 const char* cudaGetErrorString(cudaError_t error) { return error ? "an error" : "no error"; }
 
-cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** given, size_t, cudaStream_t) {
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** given, size_t,
+                             cudaStream_t) {
     for (const Kernel& kernel : kernels) {
         if (kernel.function != function) {
             continue;

@@ -1,7 +1,7 @@
 """A format's or a chip's name appears in kernels.yaml, tests and documents only.
 
-Two exceptions, both narrow: a docstring or a comment, where an example may say what a name looks like, and
-names that NumPy gives to its own types.
+Three exceptions, all narrow: a docstring or a comment, where an example may say what a name looks like, names
+that NumPy gives to its own types, and OTHERS, which say what other people's packages call their formats.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ CODE = {
     "cutlass": (".cuh", ".h", ".hpp"),
     "python": (".py", ".pyi"),
 }
+OTHERS = ("python/wootz/bench/peers/",)
 SHAPES = re.compile(
     r"\b(?:sm|compute)_?[0-9]{2,3}[af]?\b|\b(?:h100|h200|b100|b200|a100|gb200|hopper|blackwell|ampere)\b",
     re.I,
@@ -72,9 +73,8 @@ STRIP = {".py": code_of_python, ".pyi": code_of_python, ".json": code_of_schema}
 
 
 def sources() -> list[Path]:
-    return sorted(
-        p for folder, kinds in CODE.items() for p in (ROOT / folder).rglob("*") if p.suffix in kinds
-    )
+    found = (p for folder, kinds in CODE.items() for p in (ROOT / folder).rglob("*") if p.suffix in kinds)
+    return sorted(p for p in found if not str(p.relative_to(ROOT)).startswith(OTHERS))
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(ROOT)))

@@ -17,7 +17,19 @@ struct IntArrayRef : std::vector<int64_t> {
 }  // namespace at
 
 namespace torch {
-enum ScalarType { kHalf, kBFloat16, kFloat, kChar, kByte, kUInt16, kInt, kUInt32, kBool, kFloat8_e4m3fn, kFloat8_e5m2 };
+enum ScalarType {
+    kHalf,
+    kBFloat16,
+    kFloat,
+    kChar,
+    kByte,
+    kUInt16,
+    kInt,
+    kUInt32,
+    kBool,
+    kFloat8_e4m3fn,
+    kFloat8_e5m2
+};
 struct Options {
     Options dtype(ScalarType) const { return {}; }
 };
@@ -30,9 +42,10 @@ struct Tensor {
     bool is_contiguous() const { return true; }
     ScalarType scalar_type() const { return type; }
     at::IntArrayRef sizes() const { return shape; }
-    int64_t size(int64_t axis) const { return shape.at(size_t(axis < 0 ? axis + int64_t(shape.size()) : axis)); }
-    int64_t numel() const
-    {
+    int64_t size(int64_t axis) const {
+        return shape.at(size_t(axis < 0 ? axis + int64_t(shape.size()) : axis));
+    }
+    int64_t numel() const {
         int64_t count = 1;
         for (int64_t extent : shape) {
             count *= extent;
@@ -42,8 +55,7 @@ struct Tensor {
     void* data_ptr() const { return data; }
     Options options() const { return {}; }
 };
-inline Tensor empty(at::IntArrayRef shape, Options)
-{
+inline Tensor empty(at::IntArrayRef shape, Options) {
     Tensor made{nullptr, kByte, shape};
     cudaMalloc(&made.data, size_t(made.numel()));
     return made;
@@ -51,8 +63,7 @@ inline Tensor empty(at::IntArrayRef shape, Options)
 }  // namespace torch
 
 template <class... Words>
-void torch_check(bool holds, const char* what, const Words&...)
-{
+void torch_check(bool holds, const char* what, const Words&...) {
     if (!holds) {
         std::printf("refused: %s\n", what);
         std::exit(3);
