@@ -77,6 +77,10 @@ def copy(source: Path, path: Path) -> None:
 
 
 def _replace(temporary: Path, path: Path) -> bool:
+    """A device or a pipe is written to, never replaced."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(temporary.read_bytes())
+        return True
     if path.is_file() and filecmp.cmp(temporary, path, shallow=False):
         return False
     temporary.chmod(MODE)

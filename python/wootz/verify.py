@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import checks, reference
+from . import checks, files, reference
 from .errors import ArgumentError, NoVariantError, WootzError
 from .formats import Descriptor
 from .layouts import made_fields
@@ -369,18 +369,12 @@ def main(argv: Sequence[str]) -> int:
         if not rows:
             raise ArgumentError(f"no cell matches {options.filter!r} on {options.device}; see wootz list")
         results = report(rows, options.device, lib)
+        print(table(rows, options.verbose))
+        if options.json:
+            files.write(Path(options.json), json.dumps(results, indent=1, allow_nan=False) + "\n")
     except WootzError as error:
         print(f"wootz verify: {error}", file=sys.stderr)
         return 2
-    print(table(rows, options.verbose))
-    if options.json:
-        try:
-            Path(options.json).write_text(
-                json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-            )
-        except OSError as error:
-            print(f"wootz verify: cannot write {options.json}: {error.strerror}", file=sys.stderr)
-            return 2
     return 0 if all(row.passed for row in rows) else 1
 
 

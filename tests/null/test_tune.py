@@ -335,7 +335,7 @@ def test_a_damaged_table(text: str, message: str, right: Path, tmp_path: Path, c
         (["--device", "tpu"], "tpu"),
         (["--device", "cpu", "cuda:0"], "not alike"),
         (["--device", "cpu", "cpu", "--scheduler", "tcp://x:1"], "name the one that each worker"),
-        (["--out", "/proc/none/cpu.json"], "cannot be written"),
+        (["--out", "/proc/none/cpu.json"], "cannot write"),
         (["--artifacts", "/nonexistent"], "does not exist"),
         (["--shapes", "4096x4096"], "'4096x4096' is no shape; want extents by name"),
         (["--shapes", "m=1,m=2"], "names an extent twice"),

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .. import files
 from ..errors import ArgumentError, WootzError
 from ..library import load
 from . import cells, peers, plot, report, suite
@@ -96,9 +97,9 @@ def _run(options: argparse.Namespace) -> int:
         print(text)
     bad = len(wrong) if lines is None else _show_suite(lines)
     if options.json:
-        report.write(options.json, report.as_json(found))
+        files.write(options.json, report.as_json(found))
     if options.plot and rows:
-        report.write(options.plot, plot.picture(options.plot, device.title, ceilings, rows))
+        files.write(options.plot, plot.picture(options.plot, device.title, ceilings, rows))
     return 1 if bad else 0
 
 
@@ -166,7 +167,7 @@ def _suite(
         cell = f"{line.row.cell} {line.row.size}: " if line.row else ""
         print(f"{line.verdict:8} {line.case}: {cell}{line.found}", flush=True)
         if options.json and lines and lines[-1].case != line.case:
-            report.write(options.json, report.as_json(_report(how, _rows_of(lines), lines)))
+            files.write(options.json, report.as_json(_report(how, _rows_of(lines), lines)))
         lines.append(line)
     return lines
 

@@ -55,16 +55,6 @@ def versions(device: Bench) -> dict[str, str]:
     return found
 
 
-def write(path: Path, content: str | bytes) -> None:
-    """A file whole, or none. Raises ArgumentError, naming it."""
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        beside.write_bytes(content.encode() if isinstance(content, str) else content)
-        beside.replace(path)
-    except OSError as error:
-        raise ArgumentError(f"cannot write {path}: {error.strerror or error}") from None
-
-
 def as_json(found: dict[str, Any]) -> str:
     return json.dumps(found, indent=1, allow_nan=False) + "\n"
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, ArtifactError
+from .. import files
+from ..errors import ArtifactError
 
 __all__ = ["TIE", "VERSION", "Row", "Table", "best"]
 
@@ -78,16 +79,9 @@ class Table:
         lines = [json.dumps(vars(self.rows[key])) for key in sorted(self.rows)]
         head = json.dumps({"wootz_tuning": VERSION, "target": self.target})[:-1]
         text = f'{head}, "rows": [\n' + ",\n".join(lines) + "\n]}\n"
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        try:
+        with contextlib.suppress(OSError):  # writing says what is wrong
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(self.path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise ArgumentError(
-                f"{self.path} cannot be written: {error.strerror}: choose another --out"
-            ) from None
+        files.write(self.path, text)
 
 
 def _read(path: Path, target: str) -> list[Row]:
