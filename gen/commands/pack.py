@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ._shared import ARTIFACTS, DONE
+from ._shared import DONE
 
 TEXT = "Make wheels of an artifact folder, with no build back end: wootz.load(NAME) finds them."
 
@@ -33,7 +33,7 @@ def _checked(rule: Callable[[str], str], text: str) -> str:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS, metavar="DIR", help="a whole build")
+    parser.add_argument("--artifacts", type=Path, required=True, metavar="DIR", help="a whole build")
     parser.add_argument(
         "--name", type=_name, required=True, help="the distribution's, and what to load it by"
     )

@@ -85,6 +85,8 @@ def _unchanging(folder: Path) -> Iterator[None]:
 
 
 def _check(request: Request, found: Index) -> None:
+    if found.get("shard"):
+        raise BuildError(f"{request.artifacts} is one shard of a build: merge them first, see: wootz --help")
     problems = index.validate(request.artifacts, request.sources)
     for cell in found["cells"]:
         if cell["files"] and "file" not in cell.get("stub", {"file": ""}):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ __all__ = ["Part", "join"]
 
 @dataclass(frozen=True)
 class Part:
-    """An artifact folder, and what ships it, for messages: a distribution and its version."""
+    """An artifact folder, and what ships it, for messages: a distribution and its version. The folder says
+    what it is."""
 
-    owner: str
+    owner: str = field(compare=False)
     folder: Path
 
 

@@ -407,7 +407,7 @@ def test_the_ops_of_an_installed_package(
     assert theirs.namespace == "acme_ops"
     assert hasattr(torch.ops.acme_ops, "qgemv")
     assert torch.equal(theirs.linear(x, q), ops.linear(x, q))
-    assert wt.register("acme-ops") is theirs
+    assert wt.register("acme-ops") is wt.register(wootz.load(lib.path), "acme_ops") is theirs
     assert wt.register("acme-ops", "acme_other").namespace == "acme_other"
     with pytest.raises(ArtifactError, match="no installed package ships artifacts named 'acme-opera'"):
         wt.register("acme-opera")

@@ -25,6 +25,7 @@ for lib in (ours, theirs, built):
     q = wootz.quantize(w, lib.format(format))
     y = lib.kernel("qgemv", format=format, dtype="f32", device="cpu")(x, q)
     np.testing.assert_allclose(y, x @ q.dequantize().T, rtol=1e-3, atol=1e-3)
+assert wootz.load("wootz").path == ours.path
 print(theirs.formats(), built.formats(), "book2" in ours.formats())
 """
 """Ours, a packed wheel's and a CMake project's kernels, in one process."""
@@ -63,8 +64,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dist(project: Path) -> Path:
-    """The wheels of the first two ways: `acme`, and `forge`, which CMake builds. The chapter's commands run in
-    an environment with what the tests have."""
+    """The wheels of the first two ways: `acme`, and `forge`, which CMake builds. The chapter's commands run
+    in an environment with what the tests have."""
     python = environment(project / "environment", sys.executable)
     for name in ("pip", "wootz"):
         (python.parent / name).write_text(f'#!/bin/sh\nexec "{python}" -m {name} "$@"\n')

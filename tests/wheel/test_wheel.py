@@ -260,7 +260,11 @@ def test_every_cell_of_the_cpu_passes(pattern: str, wheel: Wheel, shared: Path) 
 
 
 @pytest.mark.parametrize(
-    "command", ["list --json", "build --out x", "generate --out x", "check x", "explain a b c"]
+    "command",
+    [
+        *("list --json", "build --out x", "generate --out x", "check x", "explain a b c"),
+        "pack --artifacts x --name x --version 1",
+    ],
 )
 def test_the_generator_says_what_it_lacks(clean: Clean, command: str) -> None:
     done = clean.run(clean.command, *command.split())

@@ -9,6 +9,7 @@
 # that wootz.load opens to DESTINATION: for an entry point `name = package` of the group wootz.artifacts, that is
 # package/artifacts. PREBUILT: a folder that `wootz build` has made with the same options: it is checked, and
 # installed as it is. SOURCES: whether the emitted sources go with it, for wootz.load(jit=True) (default: ON).
+# The target's property WOOTZ_ARTIFACTS is the folder that is built.
 # CMAKE_BUILD_PARALLEL_LEVEL of the environment limits the compilers that run at once.
 #
 # WOOTZ_COMMAND, where it is set, is run in place of the wootz that Python_EXECUTABLE has.
@@ -58,6 +59,7 @@ function(wootz_add_artifacts target)
         WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}"
         COMMENT "wootz: building ${target} of ${arg_MANIFEST}"
         USES_TERMINAL VERBATIM)
+    set_target_properties("${target}" PROPERTIES WOOTZ_ARTIFACTS "${artifacts}")
 
     set(folders cubin ptx metallib cpu stub checks)
     if(NOT DEFINED arg_SOURCES OR arg_SOURCES)
