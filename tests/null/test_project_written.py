@@ -337,3 +337,29 @@ def test_a_hand_written_kernel_of_a_format_with_options(
     assert main(command) == 1
     said = "unpack8/int8/cpu: unpack8.cpp: args has w.scales; of format int8 there are w.codes, w.scale"
     assert said in capsys.readouterr().err
+
+
+METAL = """\
+#include <metal_stdlib>
+kernel void axpby_f32(device const float* x [[buffer(0)]], device const float* y [[buffer(1)]],
+                      device float* z [[buffer(2)]], constant uint& n [[buffer(3)]],
+                      constant float& a [[buffer(4)]], constant float& b [[buffer(5)]],
+                      uint i [[thread_position_in_grid]])
+{
+    if (i < n) z[i] = a * x[i] + b * y[i];
+}
+"""
+
+
+def test_a_metal_source_is_emitted_as_it_is(tmp_path: Path) -> None:
+    path = project(tmp_path)
+    row = "targets:\n  apple: {backend: metal, arch: metal3.1, features: [f16]}\n"
+    source = "      metal: {file: axpby.metal, block: 256, grid: [ceildiv, n, 256]}\n"
+    profiles = f"{source}profiles:\n  metal: {{targets: [apple]}}\n"
+    path.write_text(MANIFEST.replace("targets:\n", row, 1).replace("profiles:\n", profiles))
+    (tmp_path / "axpby.metal").write_text(METAL)
+    found = plan.load(path)
+    (unit,) = plan.units(found, plan.select(found, plan.Request("metal")))
+    made = emission.rendered(unit)
+    assert made.text.partition("\n")[2] == f'#line 1 "axpby.metal"\n{METAL}'
+    assert made.entries[0]["entry"]["symbol"] == "axpby_f32"
