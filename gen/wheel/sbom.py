@@ -207,11 +207,11 @@ def _part(part: Part, version: str) -> Component:
     licence = DisjunctiveLicense(
         id=spdx, name=None if spdx else part.licence, url=None if spdx else XsUri(part.url)
     )
-    purl = (
-        PackageURL(part.package[0], part.package[1] or None, part.package[2], version)
-        if part.package
-        else None
-    )
+    purl = None
+    if part.package:
+        kind, owner, package = part.package
+        tag = f"v{version}" if kind == "github" else version  # of a repository: its tag
+        purl = PackageURL(kind, owner or None, package, tag)
     return Component(
         name=part.name,
         version=version,

@@ -50,6 +50,7 @@ def test_the_parts_of_a_wheel_of_others() -> None:
     found = by_name(document)
     assert set(found) == {"wootz", "CUTLASS", sbom.CUDA.name, "c++", "nvcc", "copy/cpu", "gemm/sm_90a"}
     assert found["CUTLASS"]["version"] == "4.2.0"
+    assert found["CUTLASS"]["purl"] == "pkg:github/nvidia/cutlass@v4.2.0"
     assert found["CUTLASS"]["licenses"] == [{"license": {"id": "BSD-3-Clause"}}]
     assert found["nvcc"]["scope"] == "excluded"
     gemm = needs(document)["gemm/sm_90a"]
