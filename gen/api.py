@@ -6,30 +6,10 @@ package are the same: a project's files are read with this module under that nam
 
 from __future__ import annotations
 
-from .axes import Format
-from .collective import add, block_reduce, block_scan, lane_reduce, lane_scan, maximum, minimum, multiply
-from .dsl import Builder, DslError, Val, Var
-from .family import (
-    FAST_MATH,
-    LOAD_WIDTH,
-    PLAIN,
-    Arg,
-    Family,
-    Formula,
-    Instance,
-    Launch,
-    Operand,
-    Scalar,
-    TensorMap,
-    Variant,
-    plain,
-)
-from .ir import DTYPES, Ref
-from .kernels._broadcast import broadcasting
-from .kernels._map import elementwise
-from .kernels._rows import LIMITS as ROW_LIMITS
-from .kernels._rows import Row, Share, over_rows, rows, shares
-from .maths import (
+from .formats.axes import Format
+from .ir.collective import add, block_reduce, block_scan, lane_reduce, lane_scan, maximum, minimum, multiply
+from .ir.dsl import Builder, DslError, Val, Var
+from .ir.maths import (
     absolute,
     erf,
     erfc,
@@ -45,8 +25,28 @@ from .maths import (
     softplus,
     tan,
 )
-from .target import Target
-from .vectors import load_scalar, load_vector, store_vector, stored, threads_of
+from .ir.nodes import DTYPES, Ref
+from .ir.vectors import load_scalar, load_vector, store_vector, stored, threads_of
+from .kernels._broadcast import broadcasting
+from .kernels._map import elementwise
+from .kernels._rows import LIMITS as ROW_LIMITS
+from .kernels._rows import Row, Share, over_rows, rows, shares
+from .manifest.target import Target
+from .variants.family import (
+    FAST_MATH,
+    LOAD_WIDTH,
+    PLAIN,
+    Arg,
+    Family,
+    Formula,
+    Instance,
+    Launch,
+    Operand,
+    Scalar,
+    TensorMap,
+    Variant,
+    plain,
+)
 
 __all__ = [
     "DTYPES", "FAST_MATH", "LOAD_WIDTH", "PLAIN", "ROW_LIMITS",

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from . import __version__, commands
 from .commands._shared import BAD_INPUT, DONE, FAILED, INTERRUPTED, UsageError
-from .problems import ManifestError
+from .manifest.problems import ManifestError
 
 EXTRA = (
     *("yaml", "jsonschema", "rich", "ninja", "packaging"),
@@ -68,10 +68,10 @@ def _on_terminate(number: int, frame: FrameType | None) -> None:
 
 def _causes() -> Iterator[tuple[type[Exception], int]]:
     """User errors and their exit status. Looked up late: most commands need only some of these modules."""
+    from .emit.provenance import BuildError
     from .export.cell import ExportError
-    from .plan import PlanError
+    from .plan.cells import PlanError
     from .project.own import ProjectError
-    from .provenance import BuildError
     from .wheel.shipped import ShippedError
 
     yield from (

@@ -6,8 +6,8 @@ arguments are words of x: up to which number to look for the longest chain.
 
 from __future__ import annotations
 
-from ..dsl import Val
-from ..program import Global, Program, program
+from ..ir.dsl import Val
+from ..variants.program import Global, Program, program
 
 
 def steps(p: Program, start: Val) -> Val:

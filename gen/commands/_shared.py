@@ -31,7 +31,7 @@ def names(values: Sequence[str] | None) -> tuple[str, ...]:
 
 def request(args: argparse.Namespace) -> Any:
     """The plan.Request of the options that `plan_options` adds."""
-    from ..plan import Request
+    from ..plan.cells import Request
 
     filters = {f: names(getattr(args, f)) for f in ("targets", "formats", "kernels", "knobs")}
     return Request(
@@ -103,9 +103,9 @@ def tuning_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _build_options(args: argparse.Namespace) -> Any:
-    from ..options import Options
+    from ..build.options import Options
     from ..scale.shards import Shard
-    from ..toolchain import Names
+    from ..toolchain.find import Names
 
     shard = getattr(args, "shard", "")
 
@@ -125,7 +125,7 @@ def _build_options(args: argparse.Namespace) -> Any:
 
 def work(args: argparse.Namespace, run: Callable[[Any, Any], Any], verb: str) -> int:
     """Run a build function with progress, and print its summary."""
-    from .. import report
+    from ..build import report
 
     with report.output() as output:
         summary = run(_build_options(args), output)

@@ -27,7 +27,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..build import build, check_prebuilt
+    from ..build.stages import build, check_prebuilt
 
     if args.prebuilt and args.shard:
         raise UsageError("--prebuilt takes a whole build: merge the shards, and leave out --shard")

@@ -15,7 +15,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..plan import load
+    from ..plan.cells import load
 
     manifest = load(args.manifest)
     parts = ((manifest.formats, "formats"), (manifest.kernels, "kernels"), (manifest.targets, "targets"))

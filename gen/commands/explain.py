@@ -23,7 +23,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import explain, plan
+    from ..plan import cells as plan
+    from ..plan import explain
     from ..tuning import table
 
     manifest = plan.load(args.manifest)

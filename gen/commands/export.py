@@ -35,8 +35,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import plan
     from ..export import cell
+    from ..plan import cells as plan
 
     sizes = _sizes(args.size) if args.kind == "program" else {}
     source = cell.find(plan.load(args.manifest), args.cell)

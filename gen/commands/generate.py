@@ -15,6 +15,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..build import generate
+    from ..build.stages import generate
 
     return work(args, generate, "generated")

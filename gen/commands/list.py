@@ -17,7 +17,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import listing, plan
+    from ..plan import cells as plan
+    from ..plan import listing
 
     manifest = plan.load(args.manifest)
     selection = plan.select(manifest, request(args))

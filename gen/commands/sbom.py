@@ -29,7 +29,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import provenance
+    from ..emit import provenance
     from ..wheel import sbom, shipped
 
     found = shipped.read(args.artifacts)

@@ -31,8 +31,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import plan
-    from ..report import grid
+    from ..build.report import grid
+    from ..plan import cells as plan
     from ..scale import costs, pools, simulate, sizes
 
     memory = sizes.parse(args.memory) if args.memory else pools.available_memory()

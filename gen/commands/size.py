@@ -19,8 +19,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import index, name
-    from ..report import grid
+    from ..build import index
+    from ..build.report import grid
+    from ..plan import name
     from ..scale import weights
     from ..scale.sizes import show
 

@@ -6,12 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import emission, emit, name, ninja, plan
-from ..axes import Format
+from ..build import ninja
+from ..emit import emission
+from ..emit import text as emit
+from ..formats.axes import Format
 from ..lower.templates import uses_cutlass
-from ..manifest import KernelSpec, Manifest
-from ..problems import near
-from ..target import Target
+from ..manifest.problems import near
+from ..manifest.reader import KernelSpec, Manifest
+from ..manifest.target import Target
+from ..plan import cells as plan
+from ..plan import name
 
 
 class ExportError(ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from .. import provenance
+from ..emit import provenance
 from .cell import ExportError
 
 

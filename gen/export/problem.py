@@ -20,8 +20,8 @@ from wootz.layouts import made_fields
 from wootz.staging import underlying
 from wootz.verify import operand_dtypes
 
-from .. import index
-from ..formula import evaluate
+from ..build import index
+from ..variants.formula import evaluate
 from .cell import ExportError, Source
 
 SMS = 132

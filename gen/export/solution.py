@@ -21,7 +21,7 @@ from typing import Any
 from wootz.formats import Descriptor
 from wootz.layouts import field_shapes
 
-from .. import index
+from ..build import index
 from ..lower import c
 from . import folder, launcher
 from .cell import ExportError, Source

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..dsl import Builder, Val
-from ..ir import Ref
-from ..packed import Packed, Steps
-from ..vectors import load_ragged, load_vector, store_vector
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.packed import Packed, Steps
+from ..ir.vectors import load_ragged, load_vector, store_vector
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Protocol
 
-from ..dsl import Builder, Val
-from ..family import Operand, Scalar
-from ..ir import Ref
-from ..target import Target
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..manifest.target import Target
+from ..variants.family import Operand, Scalar
 from ._rows import load
 
 MOST = 256

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..dsl import Builder, Val
-from ..family import Variant
-from ..ir import DTYPES, Ref
-from ..target import Target
-from ..vectors import load_vector, store_vector, stored, threads_of, vector_words
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import DTYPES, Ref
+from ..ir.vectors import load_vector, store_vector, stored, threads_of, vector_words
+from ..manifest.target import Target
+from ..variants.family import Variant
 
 Map = Callable[[Builder, list[Val]], Val]
 AXES = 4

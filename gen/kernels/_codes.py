@@ -8,9 +8,9 @@ from functools import cache, cached_property
 from itertools import pairwise
 from math import copysign, inf, isfinite
 
-from ..axes import Element, Format
-from ..dsl import Builder, Val
-from ..ir import round_f32
+from ..formats.axes import Element, Format
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import round_f32
 from . import _numbers
 from ._entries import LEAST_WIDE, Entries, code_of
 from ._numbers import (

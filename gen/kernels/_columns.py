@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..collective import add, lane_reduce
-from ..dsl import Builder, Val
-from ..family import Formula
-from ..ir import DTYPES, Ref
-from ..vectors import from_words, load_scalar, load_vector, store_vector
+from ..ir.collective import add, lane_reduce
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import DTYPES, Ref
+from ..ir.vectors import from_words, load_scalar, load_vector, store_vector
+from ..variants.family import Formula
 
 
 @dataclass(frozen=True)

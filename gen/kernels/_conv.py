@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ..dsl import Builder
-from ..family import Formula, Operand, Scalar, Variant
-from ..target import Target
+from ..ir.dsl import Builder
+from ..manifest.target import Target
+from ..variants.family import Formula, Operand, Scalar, Variant
 from ._conv_block import AXES, Problem, Work
 from ._conv_weights import Tile
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..dsl import Builder, Val
-from ..ir import Ref
-from ..vectors import load_scalar, load_vector
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.vectors import load_scalar, load_vector
 from ._conv_weights import QUAD, Tile, Weights
 
 AXES = ("d", "h", "w")

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Formula
-from ..ir import Ref
-from ..packed import Packed, steps
-from ..target import Target
-from ..vectors import load_scalar
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.packed import Packed, steps
+from ..ir.vectors import load_scalar
+from ..manifest.target import Target
+from ..variants.family import Formula
 from .qmm import stage_of
 
 QUAD = 4

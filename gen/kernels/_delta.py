@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ..dsl import Builder, Val
-from ..family import Family, Formula, Operand, Variant, Variants
-from ..ir import Ref
-from ..maths import sigmoid, softplus
-from ..target import Target
-from ..vectors import load_scalar
+from ..ir.dsl import Builder, Val
+from ..ir.maths import sigmoid, softplus
+from ..ir.nodes import Ref
+from ..ir.vectors import load_scalar
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant, Variants
 from ._columns import Columns, Line, Share
 
 MOST = 256

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..dsl import Builder, Val
-from ..ir import Ref
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
 from ._columns import Line
 from ._delta import TILE, Head
 

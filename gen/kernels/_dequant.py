@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..dsl import Builder, Val
-from ..ir import Ref
-from ..packed import Packed
-from ..vectors import store_ragged
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.packed import Packed
+from ..ir.vectors import store_ragged
 
 
 def write_chunk(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..axes import EXPONENT_RULES, Element, Format
-from ..decode import decode, decode_wide, factor_of
-from ..dsl import Builder, Val
-from ..target import Target
+from ..formats.axes import EXPONENT_RULES, Element, Format
+from ..ir.decode import decode, decode_wide, factor_of
+from ..ir.dsl import Builder, Val
+from ..manifest.target import Target
 from . import _numbers
 from ._numbers import BIAS, LARGEST, LEAST, SIGN, Quotient, absolute, clamp, highest, signed
 from ._ranges import Range

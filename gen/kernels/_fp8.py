@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..axes import Format
-from ..family import Formula
+from ..formats.axes import Format
 from ..lower.cutlass import BYTES, ELEMENTS, Collective, Matrix, shape
 from ..lower.warp_gemm import Parameter
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Formula
 
 OUTPUTS = ("bf16", "f16", "f32")
 ELEMENT = "e4m3"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..dsl import Builder
-from ..family import FAST_MATH, Family, Formula, Operand, Variant, Variants
-from ..ir import DTYPES
-from ..maths import Function
-from ..target import Target
-from ..vectors import load_scalar, load_vector, store_vector, threads_of
+from ..ir.dsl import Builder
+from ..ir.maths import Function
+from ..ir.nodes import DTYPES
+from ..ir.vectors import load_scalar, load_vector, store_vector, threads_of
+from ..manifest.target import Target
+from ..variants.family import FAST_MATH, Family, Formula, Operand, Variant, Variants
 
 _EVEN: Formula = ["eq", ["mod", "k", 2], 0]
 

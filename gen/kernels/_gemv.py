@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Formula, Variant
-from ..ir import Ref
-from ..packed import COLUMNS, Packed, Steps, steps
-from ..target import Target
-from ..tiles import Cost, Lattice, Point, allowed
-from ..vectors import threads_of
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.packed import COLUMNS, Packed, Steps, steps
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Formula, Variant
+from ..variants.tiles import Cost, Lattice, Point, allowed
 from ._activations import Coded, Direct, Plain, Staged
 
 MOST_ROWS = 8

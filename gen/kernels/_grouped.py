@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..axes import Format
-from ..family import Arg, Family, Formula, Instance, Operand, Scalar
-from ..fragment import Fragment, fragment
-from ..layout import SCALE_FIELDS
+from ..formats.axes import Format
+from ..formats.fragment import Fragment, fragment
+from ..formats.layout import SCALE_FIELDS
+from ..ir.packed import require
 from ..lower.functor import KINDS, Weights, functor
-from ..packed import require
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Arg, Family, Formula, Instance, Operand, Scalar
 from .qmm_packed import ACTIVATIONS, ALIGNED, Tile, fitted
 
 WORDS = ("none", "relu", "silu", "gelu")

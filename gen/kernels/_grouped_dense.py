@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..axes import Format
-from ..family import Arg, Family, Instance, Operand, Scalar
+from ..formats.axes import Format
 from ..lower import warp_gemm
 from ..lower.warp_gemm import Tile
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Arg, Family, Instance, Operand, Scalar
 from ._grouped import WORDS, Mode
 
 BYTE_FLOATS = "e4m3"

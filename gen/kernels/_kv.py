@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..dsl import Builder, Val
-from ..family import Formula, Operand, Variant
-from ..ir import DTYPES, Ref
-from ..target import Target
-from ..vectors import threads_of
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import DTYPES, Ref
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Formula, Operand, Variant
 from ._attention import ROWS, Found
 
 NEW = ("b", "s", "hk", "d")

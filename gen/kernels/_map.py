@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..dsl import Builder, Val
-from ..family import Variant
-from ..ir import DTYPES
-from ..target import Target
-from ..vectors import load_scalar, load_vector, store_vector, stored, threads_of
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import DTYPES
+from ..ir.vectors import load_scalar, load_vector, store_vector, stored, threads_of
+from ..manifest.target import Target
+from ..variants.family import Variant
 
 Map = Callable[[Builder, list[Val]], Val]
 _BITS = {2: "u16", 4: "u32"}

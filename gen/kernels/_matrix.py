@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..dsl import Builder, Val
-from ..ir import DTYPES, MatrixShape, Ref
-from ..target import Target
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import DTYPES, MatrixShape, Ref
+from ..manifest.target import Target
 
 STAGE = 64
 """Depth of a stage that a block wishes for, in elements."""

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Formula, Variant
-from ..ir import DTYPES, Ref
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import DTYPES, Ref
+from ..manifest.target import Target
+from ..variants.family import Formula, Variant
 
 BITS = {"f16": "u16", "bf16": "u16", "f32": "u32", "i8": "u8"}
 """What an element is loaded and stored as, by the cell's type: NaN keeps its payload."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import frexp, isfinite, isqrt
 
-from ..axes import Element
-from ..dsl import Builder, Val
-from ..ir import float_bits
+from ..formats.axes import Element
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import float_bits
 
 MANTISSA, BIAS = 23, 127
 INFINITY, MAGNITUDE, SIGN = 0x7F800000, 0x7FFFFFFF, 0x80000000

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import reduce
 from math import gcd, inf
 
-from ..collective import across, add, lane_reduce
-from ..dsl import Builder, Val
-from ..ir import Ref
+from ..ir.collective import across, add, lane_reduce
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
 from ._attention import LOG2_E, Keys, Tile, read
 from ._rows import larger, store
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from math import inf
 
-from ..dsl import Builder, Val
-from ..family import Formula, Variant
-from ..ir import Ref
-from ..target import Target
-from ..vectors import threads_of
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Formula, Variant
 from ._attention import ROWS, Keys, Problem, Share, Tile
 from ._online import Walk, highest, power, weight_of
 

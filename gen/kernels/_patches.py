@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..dsl import Builder
-from ..family import Formula, Operand
+from ..ir.dsl import Builder
+from ..variants.family import Formula, Operand
 from ._conv import MOST, product
 from ._conv_block import Problem
 

@@ -4,7 +4,7 @@ after each."""
 
 from __future__ import annotations
 
-from ..dsl import Builder, Val
+from ..ir.dsl import Builder, Val
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)

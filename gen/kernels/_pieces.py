@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
 
-from ..axes import Format
-from ..decode import runs
-from ..dsl import Builder, Val
-from ..ir import Ref
-from ..layout import Field
-from ..vectors import load_ragged
+from ..formats.axes import Format
+from ..formats.layout import Field
+from ..ir.decode import runs
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.vectors import load_ragged
 from ._codes import Codes
 from ._entries import Entries
 from ._ranges import Range

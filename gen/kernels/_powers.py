@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..dsl import Builder, Val
-from ..maths import polynomial
+from ..ir.dsl import Builder, Val
+from ..ir.maths import polynomial
 
 _EXP2 = (1.0, 0.693147004, 0.240222424, 0.0555073358, 0.00967151299, 0.00132647261)
 """2^f for |f| <= 1/2, within 2^-23; exactly 1 at 0. Least largest error, fitted to float64 values."""

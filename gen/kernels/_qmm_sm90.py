@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import frexp, isfinite
 
-from ..axes import Format
-from ..family import Arg, Formula, Instance, TensorMap
-from ..fragment import Fragment, fragment
+from ..formats.axes import Format
+from ..formats.fragment import Fragment, fragment
 from ..lower.functor import KINDS, Weights, functor
 from ..lower.wgmma import wgmmas
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Arg, Formula, Instance, TensorMap
 
 ROWS = 128
 COLUMNS = 16, 32, 64, 128, 256

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from ..axes import EXPONENT_RULES, Format
+from ..formats.axes import EXPONENT_RULES, Format
 from ._codes import thresholds
 
 MIDDLE_BITS = 29

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
-from ..axes import Format
-from ..collective import Tuple, block_reduce
-from ..dsl import Builder, Val, Var
-from ..ir import float_bits
+from ..formats.axes import Format
+from ..ir.collective import Tuple, block_reduce
+from ..ir.dsl import Builder, Val, Var
+from ..ir.nodes import float_bits
 from ._numbers import INFINITY, MAGNITUDE, absolute, as_number, highest
 
 

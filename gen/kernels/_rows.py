@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from ..axes import Format
-from ..collective import Combine, Tuple, block_reduce, lane_reduce
-from ..dsl import Builder, Val, Var
-from ..family import Formula, Variant
-from ..ir import DTYPES, Ref
-from ..target import Target
-from ..tiles import Cost, Lattice, Point
-from ..vectors import load_scalar, load_vector, store_vector
+from ..formats.axes import Format
+from ..ir.collective import Combine, Tuple, block_reduce, lane_reduce
+from ..ir.dsl import Builder, Val, Var
+from ..ir.nodes import DTYPES, Ref
+from ..ir.vectors import load_scalar, load_vector, store_vector
+from ..manifest.target import Target
+from ..variants.family import Formula, Variant
+from ..variants.tiles import Cost, Lattice, Point
 
 Map = Callable[[Val], Val]
 Read = Callable[[Val], list[Val]]

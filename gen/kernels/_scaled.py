@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..axes import Element, Format
-from ..family import Arg, Formula, Instance, Spill
-from ..ir import DTYPES
+from ..formats.axes import Element, Format
+from ..ir.nodes import DTYPES
 from ..lower.cutlass import Collective, Instantiation, Matrix, device_text, stub_text
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Arg, Formula, Instance, Spill
 
 RUN = 128
 """Elements that a row of codes is padded to."""

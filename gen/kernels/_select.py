@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..collective import add, block_reduce, block_scan, groups, lane_reduce
-from ..dsl import Builder, Val
-from ..ir import Ref
+from ..ir.collective import add, block_reduce, block_scan, groups, lane_reduce
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
 from ._rows import load
 
 Count = Callable[[Val, Val, Val], Val]

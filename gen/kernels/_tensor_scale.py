@@ -3,12 +3,12 @@ the workspace, and every block of the main one makes the scale of them."""
 
 from __future__ import annotations
 
-from ..axes import Format
-from ..collective import block_reduce
-from ..collective import maximum as larger
-from ..dsl import Builder, Val
-from ..ir import Ref
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.collective import block_reduce
+from ..ir.collective import maximum as larger
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..manifest.target import Target
 from ._entries import bounded
 from ._pieces import Line, sizes
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..ir import Ref
-from ..packed import Packed, Steps
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.packed import Packed, Steps
+from ..manifest.target import Target
 
 
 class Several(Packed):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..collective import add
-from ..dsl import Builder, Val
-from ..family import Family, Operand, Variant
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.collective import add
+from ..ir.dsl import Builder, Val
+from ..manifest.target import Target
+from ..variants.family import Family, Operand, Variant
 from ._rows import LIMITS, Share, lattice, over_rows, rows, shares
 from .rms_norm import EPS
 

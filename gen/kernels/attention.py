@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Family, Operand, Variant
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..manifest.target import Target
+from ..variants.family import Family, Operand, Variant
 from ._attention import (
     HEADS,
     LIMITS,

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Family, Formula, Operand, Scalar, Variant
-from ..ir import Ref
-from ..packed import Packed, Steps, require, steps
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.packed import Packed, Steps, require, steps
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Scalar, Variant
 from ._attention import (
     LIMITS,
     QUERIES,

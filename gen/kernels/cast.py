@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..family import PLAIN, Family, Operand, Variant, plain
-from ..target import Target
+from ..formats.axes import Format
+from ..manifest.target import Target
+from ..variants.family import PLAIN, Family, Operand, Variant, plain
 from ._map import elementwise
 
 

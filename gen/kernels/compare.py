@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..family import Family, Operand, Variant
-from ..target import Target
+from ..formats.axes import Format
+from ..manifest.target import Target
+from ..variants.family import Family, Operand, Variant
 from ._broadcast import broadcasting
 
 

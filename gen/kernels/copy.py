@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..family import LOAD_WIDTH, Family, Operand, Variant
-from ..target import Target
+from ..formats.axes import Format
+from ..manifest.target import Target
+from ..variants.family import LOAD_WIDTH, Family, Operand, Variant
 from ._map import elementwise
 
 

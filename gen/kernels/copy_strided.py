@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Family, Formula, Operand, Variant
-from ..ir import Ref
-from ..target import Target
-from ..vectors import threads_of
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 from ._broadcast import AXES
 from ._moved import BITS, THREADS, Rows, Turn, accepts, shares, whole
 

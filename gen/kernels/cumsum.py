@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..collective import block_scan
-from ..dsl import Builder, Val
-from ..family import Family, Formula, Operand, Variant
-from ..ir import DTYPES
-from ..target import Target
-from ..vectors import threads_of
+from ..formats.axes import Format
+from ..ir.collective import block_scan
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import DTYPES
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 from ._rows import LIMITS, load, store
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..dsl import Builder
-from ..family import Family, Formula, Operand, Variant
-from ..packed import COLUMNS, Packed, require, steps
-from ..target import Target
-from ..vectors import threads_of
+from ..formats.axes import Format
+from ..ir.dsl import Builder
+from ..ir.packed import COLUMNS, Packed, require, steps
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 from ._dequant import write_chunk
 
 

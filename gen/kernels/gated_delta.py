@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..dsl import Val
-from ..family import Variant
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Val
+from ..manifest.target import Target
+from ..variants.family import Variant
 from ._columns import Line
 from ._delta import TILE, Head, family, shares, variant
 from ._delta_chunk import chunks

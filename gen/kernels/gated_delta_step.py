@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..axes import Format
-from ..family import Variant
-from ..target import Target
+from ..formats.axes import Format
+from ..manifest.target import Target
+from ..variants.family import Variant
 from ._delta import Head, family, shares, variant
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..family import Variant
-from ..maths import gelu, gelu_tanh
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.maths import gelu, gelu_tanh
+from ..manifest.target import Target
+from ..variants.family import Variant
 from ._gated import family, gated
 
 _BY_NAME = {"none": gelu, "tanh": gelu_tanh}

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..axes import Format
-from ..family import Arg, Family, Formula, Instance, Operand, Scalar
+from ..formats.axes import Format
 from ..lower import cutlass, warp_gemm
 from ..lower.cutlass import Collective, Instantiation, Matrix
 from ..lower.warp_gemm import Parameter, Tile
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Arg, Family, Formula, Instance, Operand, Scalar
 
 ACTIVATIONS = ("none", "relu", "silu", "gelu")
 OUTPUTS = ("same", "f32")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..axes import Format
-from ..family import Axis, Family, Formula, Instance, Operand
+from ..formats.axes import Format
 from ..lower import cutlass, warp_gemm
 from ..lower.warp_gemm import Parameter, Tile
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Axis, Family, Formula, Instance, Operand
 from . import _fp8
 from ._fp8 import OUTPUTS, accepts, aligned_output, configurations, gate, types
 

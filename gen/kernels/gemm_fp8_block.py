@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..axes import Format
-from ..family import Family, Formula, Instance, Operand
+from ..formats.axes import Format
 from ..lower import cutlass, warp_gemm
 from ..lower.warp_gemm import Tile
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Instance, Operand
 from ._fp8 import OUTPUTS, accepts, aligned_output, block_configurations, gate, parameters, types
 
 BLOCK = 128

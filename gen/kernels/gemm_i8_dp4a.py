@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Family, Formula, Operand, Variant
-from ..ir import Ref
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 
 OWN = 4
 """Rows, and columns, of y that a thread has."""

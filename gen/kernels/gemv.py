@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..axes import Format
-from ..dsl import Builder
-from ..family import Family, Operand
-from ..packed import Array, Steps, plain
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder
+from ..ir.packed import Array, Steps, plain
+from ..manifest.target import Target
+from ..variants.family import Family, Operand
 from ._activations import Plain
 from ._gemv import MOST_ROWS, Gemv, Operands, entries
 

@@ -4,12 +4,12 @@ x has an f32 scale for each run of 128 columns, w one for each block of 128 x 12
 
 from __future__ import annotations
 
-from ..axes import Block, Format, Scale, floating, wide
-from ..dsl import Builder
-from ..family import Family, Operand
-from ..layout import Part, Plane, place
-from ..packed import Array, Steps
-from ..target import Target
+from ..formats.axes import Block, Format, Scale, floating, wide
+from ..formats.layout import Part, Plane, place
+from ..ir.dsl import Builder
+from ..ir.packed import Array, Steps
+from ..manifest.target import Target
+from ..variants.family import Family, Operand
 from ._activations import Coded
 from ._gemv import MOST_ROWS, Gemv, Operands, entries
 

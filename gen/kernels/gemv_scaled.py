@@ -4,11 +4,11 @@ Both keep their natural layout, scale levels and zero points included. Products 
 
 from __future__ import annotations
 
-from ..axes import Format
-from ..dsl import Builder
-from ..family import Family, Operand
-from ..packed import Packed, Steps, require
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder
+from ..ir.packed import Packed, Steps, require
+from ..manifest.target import Target
+from ..variants.family import Family, Operand
 from ._activations import Coded
 from ._gemv import MOST_ROWS, Gemv, Operands, entries
 

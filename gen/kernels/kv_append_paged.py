@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Family, Operand, Variant
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..manifest.target import Target
+from ..variants.family import Family, Operand, Variant
 from ._attention import ROWS
 from ._kv import LENGTHS, LIMITS, NEW, PAGED, POSITIONS, TABLE, TABLES, Pages, Place, append
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..dsl import Builder
-from ..family import Family, Formula, Operand, Scalar, Variant
-from ..packed import require
-from ..target import Target
-from ..vectors import threads_of
+from ..formats.axes import Format
+from ..ir.dsl import Builder
+from ..ir.packed import require
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Scalar, Variant
 from . import _quantise, attention_quantised
 from ._attention import ROWS
 from ._kv import LENGTHS, LIMITS, NEW, PAGED, POSITIONS, TABLE, Pages, Token

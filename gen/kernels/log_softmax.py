@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..family import FAST_MATH, Family, Operand, Variant
-from ..target import Target
+from ..formats.axes import Format
+from ..manifest.target import Target
+from ..variants.family import FAST_MATH, Family, Operand, Variant
 from ._rows import LIMITS, lattice
 from .softmax import along_rows
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..dsl import Builder
-from ..family import Family, Operand, Variant
-from ..packed import Steps, require
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder
+from ..ir.packed import Steps, require
+from ..manifest.target import Target
+from ..variants.family import Family, Operand, Variant
 from ._activations import Plain
 from ._gemv import Gemv, Operands
 from ._weights import Chosen

@@ -1,5 +1,5 @@
-"""prepack: a matrix in its format's natural layout -> the packed one (gen/fragment.py), byte for byte what
-wootz.prepack makes.
+"""prepack: a matrix in its format's natural layout -> the packed one (gen/formats/fragment.py), byte for
+byte what wootz.prepack makes.
 
 A block makes one unit: 16 rows of codes to group memory, 0 past the ends; then words from there,
 a thread four steps of a lane at a time; then the sides.
@@ -12,15 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
-from ..axes import Format
-from ..decode import Run, extract, runs
-from ..dsl import Builder, Val
-from ..family import Family, Formula, Operand, Variant
-from ..fragment import LANES, PERIOD, ROWS, Fragment, Side, fragment
-from ..ir import Ref
-from ..packed import COLUMNS, Packed, require, steps
-from ..target import Target
-from ..vectors import threads_of
+from ..formats.axes import Format
+from ..formats.fragment import LANES, PERIOD, ROWS, Fragment, Side, fragment
+from ..ir.decode import Run, extract, runs
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.packed import COLUMNS, Packed, require, steps
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 
 
 @dataclass(frozen=True)

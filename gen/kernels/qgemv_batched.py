@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..axes import Format
-from ..dsl import Builder
-from ..family import Family, Formula, Operand, Variant
-from ..packed import Steps, require
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder
+from ..ir.packed import Steps, require
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 from ._activations import Plain
 from ._gemv import MOST_ROWS, Gemv, Operands
 from ._weights import Several

@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from .. import matrix
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Family, Formula, Operand, Variant
-from ..ir import Ref
-from ..packed import COLUMNS, Packed, Steps, require, steps
-from ..target import Target
-from ..vectors import copy_ragged, store_vector, threads_of, vector_words
+from ..formats.axes import Format
+from ..ir import matrix
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.packed import COLUMNS, Packed, Steps, require, steps
+from ..ir.vectors import copy_ragged, store_vector, threads_of, vector_words
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 from ._matrix import STAGE, Blocking, Product, blocking
 
 ROWS = 64, 128

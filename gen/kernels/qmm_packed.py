@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ..axes import Format
-from ..family import Arg, Family, Instance, Operand
-from ..fragment import Fragment, fragment
+from ..formats.axes import Format
+from ..formats.fragment import Fragment, fragment
+from ..ir.packed import require
 from ..lower.functor import KINDS, Weights, functor
-from ..packed import require
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Arg, Family, Instance, Operand
 from . import _qmm_sm90
 
 ACTIVATIONS = {"f16": "HalfActivation", "bf16": "BfloatActivation"}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..axes import Format
-from ..family import Arg, Family, Instance, Operand
-from ..fragment import Fragment, fragment
+from ..formats.axes import Format
+from ..formats.fragment import Fragment, fragment
+from ..ir.packed import require
 from ..lower.byte_functor import byte_functor, refusal
 from ..lower.functor import functor
-from ..packed import require
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Arg, Family, Instance, Operand
 from .qmm_packed import ACTIVATIONS, Tile, fitted
 
 FEATURES = {"i8": "mma_s8", "e4m3": "mma_fp8"}

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..dsl import Builder
-from ..family import Family, Operand, Scalar, Variant
-from ..packed import require
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.dsl import Builder
+from ..ir.packed import require
+from ..manifest.target import Target
+from ..variants.family import Family, Operand, Scalar, Variant
 from . import _conv, _patches
 from ._conv_block import Work
 from ._conv_weights import Quantised, Tile

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Family, Formula, Operand, Variant
-from ..packed import require
-from ..target import Target
-from ..vectors import threads_of
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..ir.packed import require
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 from . import _quantise
 from ._codes import Codes
 from ._entries import Entries, entries

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import EXPONENT_RULES, Format
-from ..dsl import Builder
-from ..family import Family, Formula, Operand, Variant
-from ..target import Target
-from ..vectors import load_ragged, threads_of
+from ..formats.axes import EXPONENT_RULES, Format
+from ..ir.dsl import Builder
+from ..ir.vectors import load_ragged, threads_of
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 from . import _scaled
 from ._codes import Codes
 from ._entries import entries

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import inf
 
-from .. import collective
-from ..axes import Format
-from ..collective import Combine, Tuple
-from ..dsl import Builder, Val
-from ..family import Family, Operand, Variant, plain
-from ..target import Target
+from ..formats.axes import Format
+from ..ir import collective
+from ..ir.collective import Combine, Tuple
+from ..ir.dsl import Builder, Val
+from ..manifest.target import Target
+from ..variants.family import Family, Operand, Variant, plain
 from ._rows import LIMITS, Share, lattice, over_rows, passes_once, rows
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from ..axes import Format
-from ..collective import Tuple
-from ..dsl import Builder, Val
-from ..family import Family, Formula, Operand, Variant
-from ..ir import DTYPES, Ref
-from ..target import Target
-from ..vectors import threads_of
+from ..formats.axes import Format
+from ..ir.collective import Tuple
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import DTYPES, Ref
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 from ._rows import Row, Share
 from .reduce import OPS, Reduction, types
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..axes import Format
-from ..collective import add, block_reduce
-from ..dsl import Builder, Val
-from ..family import Family, Operand, Variant
-from ..ir import Ref
-from ..packed import Packed, Steps, require
-from ..target import Target
-from ..vectors import load_ragged
+from ..formats.axes import Format
+from ..ir.collective import add, block_reduce
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
+from ..ir.packed import Packed, Steps, require
+from ..ir.vectors import load_ragged
+from ..manifest.target import Target
+from ..variants.family import Family, Operand, Variant
 from ._activations import Plain
 from ._gemv import GROUPS, MOST_ROWS, Gemv, Operands
 from .rms_norm import EPS

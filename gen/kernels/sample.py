@@ -21,12 +21,12 @@ from collections.abc import Iterable
 from functools import partial
 from math import e, log2
 
-from ..axes import Format
-from ..dsl import Builder, Val, Var
-from ..family import Family, Formula, Operand, Scalar, Variant
-from ..ir import DTYPES
-from ..target import Target
-from ..vectors import threads_of
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val, Var
+from ..ir.nodes import DTYPES
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Scalar, Variant
 from ._philox import below, philox
 from ._powers import Weights
 from ._select import Logits

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..family import Family, Instance, Operand, Scalar
-from ..target import Target
+from ..formats.axes import Format
+from ..manifest.target import Target
+from ..variants.family import Family, Instance, Operand, Scalar
 from . import _scaled
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..family import Arg, Family, Instance, Launch, Operand, Scalar
+from ..formats.axes import Format
 from ..lower.cutlass import SYMBOL, Instantiation, collective_text, device_text, stub_text
-from ..target import Target
+from ..manifest.target import Target
+from ..variants.family import Arg, Family, Instance, Launch, Operand, Scalar
 from . import _scaled
 from ._scaled import Scaling
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from math import e, log2
 
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import Family, Formula, Operand, Scalar, Variant
-from ..maths import silu, softplus
-from ..target import Target
-from ..vectors import load_scalar
+from ..formats.axes import Format
+from ..ir.dsl import Builder, Val
+from ..ir.maths import silu, softplus
+from ..ir.vectors import load_scalar
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Scalar, Variant
 from ._columns import Columns, Share
 
 MOST = 256

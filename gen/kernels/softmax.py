@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..axes import Format
-from ..collective import add
-from ..dsl import Builder
-from ..family import FAST_MATH, Family, Operand, Variant
-from ..maths import power
-from ..target import Target
+from ..formats.axes import Format
+from ..ir.collective import add
+from ..ir.dsl import Builder
+from ..ir.maths import power
+from ..manifest.target import Target
+from ..variants.family import FAST_MATH, Family, Operand, Variant
 from ._rows import LIMITS, Share, larger, lattice, over_rows, rows, shares
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from ..axes import Format
-from ..dsl import Builder
-from ..family import Family, Formula, Operand, Variant
-from ..target import Target
-from ..vectors import threads_of
+from ..formats.axes import Format
+from ..ir.dsl import Builder
+from ..ir.vectors import threads_of
+from ..manifest.target import Target
+from ..variants.family import Family, Formula, Operand, Variant
 from ._moved import BITS, THREADS, Turn, accepts, whole
 
 

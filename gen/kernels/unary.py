@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from .. import maths
-from ..axes import Format
-from ..dsl import Builder, Val
-from ..family import FAST_MATH, Family, Operand, Variant, plain
-from ..ir import MATH
-from ..target import Target
+from ..formats.axes import Format
+from ..ir import maths
+from ..ir.dsl import Builder, Val
+from ..ir.nodes import MATH
+from ..manifest.target import Target
+from ..variants.family import FAST_MATH, Family, Operand, Variant, plain
 from ._map import elementwise
 
 

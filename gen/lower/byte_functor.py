@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..axes import Element, Format, f32_bits, minifloat_value
-from ..fragment import fragment
+from ..formats.axes import Element, Format, f32_bits, minifloat_value
+from ..formats.fragment import fragment
 from .pairs import code_pieces, gather, integer_of
 
 STEP = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ..ir import MATH, Function, Ref, Value, float_bits
+from ..ir.nodes import MATH, Function, Ref, Value, float_bits
 from .walker import Refused
 
 Spell = Callable[[Value, list[str]], str]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..ir import Function, Param, Ref, Value, walk
+from ..ir.nodes import Function, Param, Ref, Value, walk
 from . import c
 from .walker import Dialect, Refused, body, used_helpers
 

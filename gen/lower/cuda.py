@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir import Function, Param, Ref, Value
+from ..ir.nodes import Function, Param, Ref, Value
 from . import c
 from .walker import Dialect, body, used_helpers
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
-from ..family import Arg, Formula, Instance
+from ..variants.family import Arg, Formula, Instance
 
 SYMBOL = "$SYMBOL"
 """Where an entry's symbol goes."""

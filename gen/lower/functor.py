@@ -1,7 +1,8 @@
 """The decode functor of a format: C++ text for cutlass/fragment.cuh, from packed words to operands.
 
-`functor` writes a struct whose functions turn a lane's words (gen/fragment.py) into registers of the m16n8k16
-product: how codes become numbers is in `pairs`, here is what they need of scales and zero points.
+`functor` writes a struct whose functions turn a lane's words (gen/formats/fragment.py) into registers of
+the m16n8k16 product: how codes become numbers is in `pairs`, here is what they need of scales and zero
+points.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
-from ..axes import Element, Format, f32_bits
-from ..fragment import PERIOD, STEP, Side
-from ..layout import SCALE_FIELDS
-from ..target import Target
+from ..formats.axes import Element, Format, f32_bits
+from ..formats.fragment import PERIOD, STEP, Side
+from ..formats.layout import SCALE_FIELDS
+from ..manifest.target import Target
 from .pairs import KINDS, Plan, code_pieces, gather, integer_of, magic, table_text
 from .weights import Weights
 

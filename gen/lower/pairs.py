@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ..axes import Element
-from ..fragment import stream
-from ..target import Target
+from ..formats.axes import Element
+from ..formats.fragment import stream
+from ..manifest.target import Target
 
 Positions = Sequence[int]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..ir import OPS, Block, For, Function, If, Ref, Statement, Value, While, is_const, operands, walk
+from ..ir.nodes import OPS, Block, For, Function, If, Ref, Statement, Value, While, is_const, operands, walk
 
 WIDTH = 100
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
-from ..family import Arg, Formula, Instance
-from ..target import Target
-from ..tiles import Cost, Lattice, Point
+from ..manifest.target import Target
+from ..variants.family import Arg, Formula, Instance
+from ..variants.tiles import Cost, Lattice, Point
 
 HEADERS = ("gemm_mma.cuh", "gemm_values.cuh")
 

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..axes import Format, Zero
-from ..fragment import STEP, Fragment, fragment
-from ..target import Target
+from ..formats.axes import Format, Zero
+from ..formats.fragment import STEP, Fragment, fragment
+from ..manifest.target import Target
 from .pairs import Kind, Plan, Question, integer_of, plan
 
 __all__ = ["Weights"]

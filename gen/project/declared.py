@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..family import Family
-from ..formula import OPERATORS
-from ..manifest import KernelSpec, choices
-from ..problems import Path as At
-from ..problems import near, show
+from ..manifest.problems import Path as At
+from ..manifest.problems import near, show
+from ..manifest.reader import KernelSpec, choices
+from ..variants.family import Family
+from ..variants.formula import OPERATORS
 from . import handwritten
 from .own import Own, ProjectError, Say, Source, Written
 from .signature import formula_names, formula_problem, names_of, wrong_with

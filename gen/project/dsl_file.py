@@ -19,10 +19,10 @@ from types import ModuleType
 from typing import Any
 
 from .. import api
-from ..axes import Format
-from ..family import Family, Instance, Variant
-from ..problems import near, show
-from ..target import Target
+from ..formats.axes import Format
+from ..manifest.problems import near, show
+from ..manifest.target import Target
+from ..variants.family import Family, Instance, Variant
 from . import guard
 from .own import Own, ProjectError
 from .signature import wrong_with

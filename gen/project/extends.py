@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..document import Node, read
-from ..problems import Path as At
-from ..problems import Problem, near, path_text, show
+from ..manifest.document import Node, read
+from ..manifest.problems import Path as At
+from ..manifest.problems import Problem, near, path_text, show
 
 _GENERATOR = Path(__file__).resolve().parents[1]
 _PLACES = (_GENERATOR / "kernels.yaml", _GENERATOR.parent / "kernels.yaml")

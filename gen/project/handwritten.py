@@ -13,11 +13,11 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from ..axes import Format
-from ..family import Arg, Family, Operand, Scalar, Variant
-from ..manifest import KernelSpec, choices
-from ..name import symbol
-from ..target import Target
+from ..formats.axes import Format
+from ..manifest.reader import KernelSpec, choices
+from ..manifest.target import Target
+from ..plan.name import symbol
+from ..variants.family import Arg, Family, Operand, Scalar, Variant
 from .own import Own, ProjectError, Source, Written
 
 FIELD = ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..family import Family, family
-from ..manifest import KernelSpec
+from ..manifest.reader import KernelSpec
+from ..variants.family import Family, family
 from . import dsl_file, handwritten
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import name
-from ..problems import Path as At
+from ..manifest.problems import Path as At
+from ..plan import name
 
 if TYPE_CHECKING:
-    from ..manifest import Declared, KernelSpec
+    from ..manifest.reader import Declared, KernelSpec
 
 
 class ProjectError(ValueError):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import __version__, provenance
-from ..provenance import BuildError
+from .. import __version__
+from ..emit import provenance
+from ..emit.provenance import BuildError
 
 TEMPLATE = Path(__file__).with_name("template")
 _SUFFIX, _DOT = ".in", "dot-"

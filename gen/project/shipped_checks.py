@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from .. import name, provenance
-from ..manifest import KernelSpec
+from ..emit import provenance
+from ..manifest.reader import KernelSpec
+from ..plan import name
 
 
 def write(out: Path, kernels: Iterable[KernelSpec]) -> set[str]:

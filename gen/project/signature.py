@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from ..family import Family, Operand, Scalar
-from ..formula import OPERATORS
-from ..problems import near, show
+from ..manifest.problems import near, show
+from ..variants.family import Family, Operand, Scalar
+from ..variants.formula import OPERATORS
 
 RESERVED = ("out", "stream", "workspace")
 """Keywords of a call."""

@@ -22,9 +22,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import index, name, ninja, provenance, runner, state
-from ..plan import Unit
-from ..provenance import BuildError
+from ..build import index, ninja, runner, state
+from ..emit import provenance
+from ..emit.provenance import BuildError
+from ..plan import name
+from ..plan.cells import Unit
 from .pools import Task
 
 FILE = "costs.json"

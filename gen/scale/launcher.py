@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..tool import run_tool
+from ..toolchain.tool import run_tool
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, index, name, provenance, toolchain
-from ..provenance import BuildError
+from .. import __version__
+from ..build import index
+from ..emit import provenance
+from ..emit.provenance import BuildError
+from ..plan import name
+from ..toolchain import find as toolchain
 from . import budgets, overweight
 
 _SAME = {

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from heapq import heapify, heapreplace
 from typing import Any
 
-from .. import index, state
-from ..plan import PlanError, Unit
+from ..build import index, state
+from ..plan.cells import PlanError, Unit
 from ..tuning.table import Row, Tables
 from .costs import Costs
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from ..plan import Unit
+from ..plan.cells import Unit
 from . import pools, shards
 from .costs import EMIT, Costs
 from .pools import Task, pool_of

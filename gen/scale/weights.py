@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import name
-from ..index import check_claims, claims
-from ..provenance import BuildError
+from ..build.index import check_claims, claims
+from ..emit.provenance import BuildError
+from ..plan import name
 
 BINARY, SOURCE, INDEX = KINDS = ("binaries", "sources", "index")
 _ENTRY = 30 + 46  # bytes of a file's two headers in a zip archive, beside its name, which both have

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import name
-from ..provenance import BuildError
+from ..emit.provenance import BuildError
+from ..plan import name
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from fnmatch import fnmatchcase
 from functools import reduce
 from typing import Any
 
-from .. import index, name, plan
+from ..build import index
+from ..plan import cells as plan
+from ..plan import name
 
 EXECUTED = "executed:"
 

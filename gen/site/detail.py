@@ -10,8 +10,10 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .. import explain, index, plan
-from ..state import UnitRecord
+from ..build import index
+from ..build.state import UnitRecord
+from ..plan import cells as plan
+from ..plan import explain
 from . import roofline
 from .bench import Row
 from .coverage import EXECUTED, Cell, Unit

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
-from .. import name
+from ..plan import name
 from . import roofline
 from .bench import Bench
 from .coverage import EXECUTED, LETTERS, WORDS, Coverage, Rung, Unit, rungs, top

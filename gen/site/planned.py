@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import index, listing, plan
+from ..build import index
+from ..plan import cells as plan
+from ..plan import listing
 
 
 @dataclass(frozen=True)

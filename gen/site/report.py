@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import index, name
-from ..provenance import BuildError
+from ..build import index
+from ..emit.provenance import BuildError
+from ..plan import name
 from . import bench, coverage, detail, page, write
 from .planned import Planned
 from .shipped import Shipped, open_artifacts

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .. import index, name, runner
-from ..provenance import BuildError
+from ..build import index, runner
+from ..emit.provenance import BuildError
+from ..plan import name
 
 LEVEL = 6
 """Of deflate: what zipfile, and so the wheel back ends, use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .. import name
+from ..plan import name
 from .shipped import Shipped, files
 
 AXES = ("kernel", "format", "target")

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from .. import provenance
-from ..provenance import BuildError
+from ..emit import provenance
+from ..emit.provenance import BuildError
 
 PAGE, LIST = "index.html", "files.txt"
 _OWN = re.compile(rf"{re.escape(PAGE)}|units/(?!.*(?:^|/)\.)[^\\\0]+\.js")

@@ -21,11 +21,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from .. import name
-from ..family import known
-from ..plan import ALL, Cell, Unit
-from ..problems import near
-from ..provenance import BuildError
+from ..emit.provenance import BuildError
+from ..manifest.problems import near
+from ..plan import name
+from ..plan.cells import ALL, Cell, Unit
+from ..variants.family import known
 
 VERSION = 1
 _KINDS: dict[str, Any] = {

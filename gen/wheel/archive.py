@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import __version__
-from ..provenance import MODE, BuildError
+from ..emit.provenance import MODE, BuildError
 from .tags import ANY
 
 EPOCH = "SOURCE_DATE_EPOCH"

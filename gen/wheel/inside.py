@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..provenance import BuildError
+from ..emit.provenance import BuildError
 from . import sbom, shipped
 
 FOLDER = Path(__file__).resolve().parents[2] / "LICENSES"

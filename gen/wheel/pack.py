@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, elf, index, name, provenance
-from ..lock import lock
-from ..provenance import BuildError
+from .. import __version__
+from ..build import elf, index
+from ..build.lock import lock
+from ..emit import provenance
+from ..emit.provenance import BuildError
+from ..plan import name
 from . import archive, inside, naming
 from .archive import Wheel
 from .tags import ANY, Platform, platform

@@ -23,8 +23,8 @@ from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from .. import state
-from ..provenance import BuildError
+from ..build import state
+from ..emit.provenance import BuildError
 from .shipped import File, Shipped, ShippedError, files, of
 
 PATH = "sboms/{name}.cdx.json"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .. import name
-from ..index import SECTIONS, VERSION
+from ..build.index import SECTIONS, VERSION
+from ..plan import name
 
 _HEAD = b'{"wootz_index":'
 _NEEDED = ("key", "target", "files", "source", "source_sha256", "evidence", "entries")

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .. import elf
+from ..build import elf
 
 ANY = "any"
 MACHINES = {62: "x86_64", 183: "aarch64"}  # EM_X86_64, EM_AARCH64

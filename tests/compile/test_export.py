@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from gen import nvcc, plan
 from gen.export import cell, program, solution
-from gen.tool import ToolchainError
+from gen.plan import cells as plan
+from gen.toolchain import nvcc
+from gen.toolchain.tool import ToolchainError
 
 MANIFEST = Path(__file__).resolve().parents[2] / "kernels.yaml"
 STUB = Path(__file__).parent / "torch_stub"

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from gen import audit, elf, gate, nvcc
-from gen.target import Target
-from gen.tool import Tool, ToolchainError
+from gen.build import audit, elf, gate
+from gen.manifest.target import Target
+from gen.toolchain import nvcc
+from gen.toolchain.tool import Tool, ToolchainError
 
 SOURCE = """
 #include <cstdint>

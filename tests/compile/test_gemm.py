@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from gen import ninja, plan, toolchain
-from gen.family import Instance, family
+from gen.build import ninja
+from gen.build.ninja import Edge
+from gen.build.probe import Launch, Problem
 from gen.lower import templates
-from gen.ninja import Edge
-from gen.probe import Launch, Problem
+from gen.plan import cells as plan
+from gen.toolchain import find as toolchain
+from gen.variants.family import Instance, family
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = plan.load(ROOT / "kernels.yaml")

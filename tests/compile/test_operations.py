@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gen import nvcc
-from gen.emit import RENDER
+from gen.emit.text import RENDER
+from gen.toolchain import nvcc
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "null"))
 import test_totality

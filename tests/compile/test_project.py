@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gen import index, nvcc
+from gen.build import index
 from gen.cli import main
+from gen.toolchain import nvcc
 
 HEAD = """\
 version: 1

@@ -21,12 +21,14 @@ import pytest
 import yaml
 from wootz.formats import Descriptor, tiles
 
-from gen import ninja, plan, toolchain
-from gen.family import Instance, family
+from gen.build import ninja
+from gen.build.ninja import Edge
+from gen.build.probe import Launch, Problem
 from gen.lower import templates
-from gen.ninja import Edge
-from gen.probe import Launch, Problem
-from gen.target import Target
+from gen.manifest.target import Target
+from gen.plan import cells as plan
+from gen.toolchain import find as toolchain
+from gen.variants.family import Instance, family
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

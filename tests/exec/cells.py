@@ -26,12 +26,15 @@ from wootz.formats import Descriptor
 from wootz.reference import Comparison
 from wootz.staging import underlying
 
-from gen import emission, emit, index, plan
-from gen.axes import Format
-from gen.family import family
-from gen.fragment import STEP, fragment
+from gen.build import index
+from gen.emit import emission
+from gen.emit import text as emit
+from gen.formats.axes import Format
+from gen.formats.fragment import STEP, fragment
 from gen.lower.templates import uses_cutlass
-from gen.manifest import Manifest
+from gen.manifest.reader import Manifest
+from gen.plan import cells as plan
+from gen.variants.family import family
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = ("cuda", "metal")

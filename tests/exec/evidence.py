@@ -31,7 +31,9 @@ if importlib.util.find_spec("wootz") is None:  # the checkout's own, where none 
 import cells  # noqa: E402
 from lanes import cache, tools  # noqa: E402
 
-from gen import __version__, plan, provenance  # noqa: E402
+from gen import __version__  # noqa: E402
+from gen.emit import provenance  # noqa: E402
+from gen.plan import cells as plan  # noqa: E402
 
 Record = dict[str, Any]
 Records = dict[str, Record]

@@ -17,7 +17,7 @@ import cells
 import pytest
 from lanes import Arg, Entry
 
-from gen import plan
+from gen.plan import cells as plan
 
 EVERYTHING = cells.candidates(cells.repository())
 SAMPLE = cells.sample(EVERYTHING)

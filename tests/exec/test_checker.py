@@ -12,7 +12,7 @@ import pytest
 from lanes import ORDERS, CompileError, ExecutionError, MissingTool, Program, tools
 from samples import SAMPLES, SUFFIX
 
-from gen import nvcc
+from gen.toolchain import nvcc
 
 Layer = tuple[str | None, int]
 

@@ -11,7 +11,7 @@ import cells
 import pytest
 
 import evidence
-from gen import plan
+from gen.plan import cells as plan
 
 SMALL = """\
 version: 1

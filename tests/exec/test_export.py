@@ -10,9 +10,9 @@ from typing import Any
 import exported
 import pytest
 
-from gen import plan
 from gen.export import cell, program
 from gen.export.problem import Problem, problem
+from gen.plan import cells as plan
 
 MANIFEST = Path(__file__).resolve().parents[2] / "kernels.yaml"
 KEY = "reduce_all.sum/-/bf16/sm_90a"

@@ -11,7 +11,7 @@ import pytest
 from inputs import arguments, names
 from lanes import ORDERS, Entry, Program
 
-from gen import plan
+from gen.plan import cells as plan
 
 SIZES = ((17, 24, 32), (33, 40, 48), (7, 19, 24), (130, 264, 64))
 """(m, n, k): rows of vectors and of elements, several tiles of few rows, several blocks."""

@@ -12,7 +12,8 @@ from inputs import arguments, completed, names, sizes
 from lanes import Program
 from wootz import checks
 
-from gen import emit, plan
+from gen.emit import text as emit
+from gen.plan import cells as plan
 
 MANIFEST = cells.repository()
 SUBJECTS = cells.subjects(MANIFEST, plan.Request("knobs"))

@@ -14,11 +14,11 @@ import pytest
 from lanes import ORDERS, Arg, Entry, Program, poisoned
 from wootz.reference import round_to, to_double
 
-from gen import matrix, passes
-from gen.dsl import Builder
-from gen.ir import Function, MatrixShape, Ref
+from gen.ir import matrix, passes
+from gen.ir.dsl import Builder
+from gen.ir.nodes import Function, MatrixShape, Ref
 from gen.lower import cpu, cuda, metal
-from gen.target import Target
+from gen.manifest.target import Target
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "null"))
 import host

@@ -8,7 +8,7 @@ from dataclasses import replace
 import cells
 import pytest
 
-from gen import plan
+from gen.plan import cells as plan
 
 BARRIER = r"__syncthreads\(\);"
 PLANTED = [

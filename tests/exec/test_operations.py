@@ -12,7 +12,7 @@ from lanes import build
 sys.path.insert(0, str(Path(__file__).parents[1] / "null"))
 import test_totality
 
-from gen.emit import RENDER
+from gen.emit.text import RENDER
 
 
 @pytest.mark.parametrize("backend", cells.BACKENDS)

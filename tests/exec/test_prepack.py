@@ -14,9 +14,11 @@ from wootz import checks
 from wootz.formats import Descriptor
 from wootz.formats.packed import prepack
 
-from gen import emit, index, plan
-from gen.axes import Format
-from gen.fragment import fragment
+from gen.build import index
+from gen.emit import text as emit
+from gen.formats.axes import Format
+from gen.formats.fragment import fragment
+from gen.plan import cells as plan
 
 SIZES = [(1, 1), (16, 256), (19, 261), (3, 700), (33, 129)]
 

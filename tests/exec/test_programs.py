@@ -17,13 +17,13 @@ from lanes import Program as Executed
 from wootz.errors import WootzError
 from wootz.printed import ProgramFault, printed
 
-from gen import passes
-from gen.dsl import Builder, DslError, Val
-from gen.family import Family
-from gen.ir import Function
+from gen.ir import passes
+from gen.ir.dsl import Builder, DslError, Val
+from gen.ir.nodes import Function
 from gen.lower import cuda, metal
-from gen.program import TRIPS, Global, Program, program
-from gen.target import Target
+from gen.manifest.target import Target
+from gen.variants.family import Family
+from gen.variants.program import TRIPS, Global, Program, program
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "null"))

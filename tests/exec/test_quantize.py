@@ -16,8 +16,9 @@ from wootz.formats.quantize import _codes
 from wootz.formats.scales import Ranges, Source, _pick, block_ranges
 from wootz.reference import round_to, to_double
 
-from gen import emit, plan
-from gen.axes import EXPONENT_RULES, Format
+from gen.emit import text as emit
+from gen.formats.axes import EXPONENT_RULES, Format
+from gen.plan import cells as plan
 
 KERNEL = "quantize_activations"
 DTYPES = ("f16", "bf16", "f32")

@@ -19,10 +19,12 @@ from wootz.formats import Descriptor, QuantizedTensor, quantize
 from wootz.formats.dequantize import combine_scales, expand, zero_values
 from wootz.formats.tensor import side_entries
 
-from gen import emit, index, plan
-from gen.axes import Format
-from gen.grammar import format_of
+from gen.build import index
+from gen.emit import text as emit
+from gen.formats.axes import Format
+from gen.formats.grammar import format_of
 from gen.kernels import _entries, _numbers
+from gen.plan import cells as plan
 
 KERNEL, DTYPE = "quantize", "f32"
 F32 = np.float32

@@ -16,7 +16,11 @@ def folder(path: Path, wanted: Iterable[tuple[str, Mapping[str, str]]]) -> Path:
     """
     for package in ("yaml", "jsonschema"):
         pytest.importorskip(package)
-    from gen import build, emission, index, plan, provenance, toolchain
+    from gen.build import index
+    from gen.build import stages as build
+    from gen.emit import emission, provenance
+    from gen.plan import cells as plan
+    from gen.toolchain import find as toolchain
 
     manifest = plan.load(ROOT / "kernels.yaml")
     pairs = []

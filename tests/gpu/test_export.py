@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from needs import capability, device
 
-from gen import cli, plan
+from gen import cli
 from gen.export import cell, program, solution
+from gen.plan import cells as plan
 
 device()
 

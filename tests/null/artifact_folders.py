@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from gen import index
+from gen.build import index
 
 MEMBER = "mine/artifacts/index.json"
 COMPILERS = {"c++": "g++ 12.2.0", "nvcc": "13.0.88", "cutlass": "4.2.0"}

@@ -1,4 +1,4 @@
-"""Descriptors for the format tests: built from gen.axes by hand, or drawn at random. No test in here."""
+"""Descriptors for the format tests: from gen.formats.axes by hand, or drawn at random. No test in here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gen import axes, layout
+from gen.formats import axes, layout
 
 E2M1 = axes.floating(2, 1)
 E4M3 = axes.floating(4, 3)

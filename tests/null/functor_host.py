@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from wootz.formats import Descriptor
 from wootz.formats.packed import PackedTensor
 
-from gen import fragment
-from gen.axes import Format
+from gen.formats import fragment
+from gen.formats.axes import Format
 from gen.lower import templates
 from gen.lower.functor import functor
-from gen.target import Target
+from gen.manifest.target import Target
 
 TARGET = Target("plain", "cuda", features=frozenset({"f16", "bf16"}))
 CONVERTS = Target("converts", "cuda", features=TARGET.features | {"fp8_convert"})

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gen import ninja, passes
-from gen.axes import Format
-from gen.dsl import Builder
-from gen.family import family
-from gen.ir import Function
+from gen.build import ninja
+from gen.formats.axes import Format
+from gen.ir import passes
+from gen.ir.dsl import Builder
+from gen.ir.nodes import Function
 from gen.lower import cpu
-from gen.target import Target
+from gen.manifest.target import Target
+from gen.variants.family import family
 
 TARGET = Target(
     "cpu", "cpu", features=frozenset({"f16", "bf16"}), simd=1, max_threads=1024, shared_bytes=1 << 16

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 
-from gen import matrix
-from gen.dsl import Builder, Val
-from gen.ir import DTYPES, OPS, Function, Ref, Value
-from gen.target import Target
+from gen.ir import matrix
+from gen.ir.dsl import Builder, Val
+from gen.ir.nodes import DTYPES, OPS, Function, Ref, Value
+from gen.manifest.target import Target
 
 GROUP = 32
 FLOATS = ("f16", "bf16")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gen.dsl import Builder
-from gen.target import Target
+from gen.ir.dsl import Builder
+from gen.manifest.target import Target
 
 GPU = Target("t", "cuda", features=frozenset({"simdgroup_matrix"}), simd=32, max_threads=64, shared_bytes=256)
 

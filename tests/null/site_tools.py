@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from gen import index
+from gen.build import index
 
 ENTRY = {
     "symbol": "wootz_f",

@@ -15,11 +15,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gen import axes
-from gen.axes import AxesError, Block, Element, Format
-from gen.grammar import block_of, element_of, format_of
-from gen.layout import Layout
-from gen.manifest import Manifest, load
+from gen.formats import axes
+from gen.formats.axes import AxesError, Block, Element, Format
+from gen.formats.grammar import block_of, element_of, format_of
+from gen.formats.layout import Layout
+from gen.manifest.reader import Manifest, load
 
 KERNELS = Path(__file__).parents[2] / "kernels.yaml"
 

@@ -13,8 +13,8 @@ from wootz.formats.bank import stack
 from wootz.formats.packed import PackedTensor, prepack, unpack
 from wootz.formats.tiles import TiledTensor, tile, untile
 
-from gen import manifest
-from gen.fragment import fragment
+from gen.formats.fragment import fragment
+from gen.manifest import reader as manifest
 
 FORMATS = manifest.load(Path(__file__).parents[2] / "kernels.yaml").formats
 

@@ -31,8 +31,8 @@ from wootz.errors import ArgumentError, DeviceError, MissingPackageError, NoKern
 from wootz.formats import Descriptor
 from wootz.reference import Expected
 
-from gen import plan
-from gen.index import format_record
+from gen.build.index import format_record
+from gen.plan import cells as plan
 from tests.null import loader_tools as tools
 
 

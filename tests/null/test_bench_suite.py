@@ -13,7 +13,7 @@ from wootz.bench.families import family
 from wootz.bench.rows import Measuring, Row
 from wootz.errors import ArgumentError, MissingPackageError
 
-from gen import plan
+from gen.plan import cells as plan
 from tests.null import loader_tools as tools
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from gen import build, elf, index, metallib, options, plan, toolchain
+from gen.build import elf, index, metallib, options
+from gen.build import stages as build
+from gen.plan import cells as plan
+from gen.toolchain import find as toolchain
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import toy

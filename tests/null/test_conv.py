@@ -14,8 +14,9 @@ from scipy import signal
 from wootz.errors import ArgumentError, ArtifactError, DtypeError
 from wootz.signature import Signature
 
-from gen import emit, plan
 from gen.cli import main
+from gen.emit import text as emit
+from gen.plan import cells as plan
 
 MANIFEST = """\
 version: 1

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gen import cutlass, install, nvcc, toolchain
-from gen.target import Target
-from gen.tool import Tool, ToolchainError
-from gen.toolchain import Names, Needs, Toolchain
+from gen.manifest.target import Target
+from gen.toolchain import cutlass, install, nvcc
+from gen.toolchain import find as toolchain
+from gen.toolchain.find import Names, Needs, Toolchain
+from gen.toolchain.tool import Tool, ToolchainError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import toy

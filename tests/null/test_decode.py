@@ -17,13 +17,13 @@ import wootz
 from numpy.typing import NDArray
 from wootz.formats.sample import random_tensor
 
-from gen import axes
-from gen.axes import Element
-from gen.decode import KINDS, decode, decode_wide, factor_of
-from gen.dsl import Builder
-from gen.grammar import format_of
-from gen.ir import Function
-from gen.target import Target
+from gen.formats import axes
+from gen.formats.axes import Element
+from gen.formats.grammar import format_of
+from gen.ir.decode import KINDS, decode, decode_wide, factor_of
+from gen.ir.dsl import Builder
+from gen.ir.nodes import Function
+from gen.manifest.target import Target
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import host

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gen import passes
-from gen.dsl import Builder, DslError
-from gen.ir import Block, For, Value, fold, is_const, walk
+from gen.ir import passes
+from gen.ir.dsl import Builder, DslError
+from gen.ir.nodes import Block, For, Value, fold, is_const, walk
 from tests.null.programs import GPU, builder, staged
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gen import cli, plan
+from gen import cli
 from gen.export import cell, program, solution
 from gen.export.cell import ExportError
 from gen.export.problem import problem
+from gen.plan import cells as plan
 
 MANIFEST = Path(__file__).resolve().parents[2] / "kernels.yaml"
 

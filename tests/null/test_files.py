@@ -11,8 +11,8 @@ import pytest
 from wootz import files
 from wootz.errors import ArgumentError
 
-from gen import provenance
-from gen.provenance import BuildError
+from gen.emit import provenance
+from gen.emit.provenance import BuildError
 
 WRITERS: dict[str, Callable[[Path, bytes], object]] = {
     "files.write": files.write,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wootz.formats import Descriptor, Element
 from wootz.formats.bits import fma32, from_bf16, round_to_odd, to_bf16
 
-from gen import axes
+from gen.formats import axes
 from tests.null.format_cases import E2M1, E4M3, E5M2, E8M0, format_of
 
 FLOATS = {

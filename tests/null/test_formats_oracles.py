@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 from wootz.formats import from_fields, quantize
 
-from gen import axes, layout, manifest
+from gen.formats import axes, layout
+from gen.manifest import reader as manifest
 from tests.null.format_cases import E2M1, E4M3, E8M0, F16, F32, format_of, split_half
 
 FORMATS = manifest.load(Path(__file__).parents[2] / "kernels.yaml").formats

@@ -17,7 +17,7 @@ from wootz.formats.bits import pack_stream, stream_pitch, unpack_stream
 from wootz.formats.sample import random_tensor
 from wootz.formats.tensor import pack_rows, pack_side, side_entries, unpack_rows
 
-from gen import axes, layout
+from gen.formats import axes, layout
 from tests.null.format_cases import BF16, E2M1, E4M3, E8M0, F16, F32, descriptors, format_of, split_half
 
 

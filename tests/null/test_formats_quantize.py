@@ -16,7 +16,7 @@ from wootz.formats.bits import fma32
 from wootz.formats.dequantize import CHUNK, combine_scales, expand, scale_block, zero_values
 from wootz.formats.tensor import side_entries, unpack_rows
 
-from gen import axes
+from gen.formats import axes
 from tests.null.format_cases import BF16, E2M1, E4M3, E5M2, E8M0, F16, F32, descriptors, format_of
 
 INT4 = axes.integer(4, symmetric=True)

@@ -18,10 +18,10 @@ from wootz.formats.packed import prepack
 from wootz.formats.sample import random_tensor
 from wootz.formats.tensor import pack_rows, side_entries, unpack_rows
 
-from gen import plan
-from gen.axes import Format
+from gen.formats.axes import Format
 from gen.lower.functor import KINDS, functor
-from gen.target import Target
+from gen.manifest.target import Target
+from gen.plan import cells as plan
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "unseen")]

@@ -15,12 +15,12 @@ from wootz import checks
 from wootz.formulas import compile_formula
 from wootz.reference import compare, to_double
 
-from gen import plan
-from gen.family import Instance, family
 from gen.lower import cutlass, templates, warp_gemm
 from gen.lower.cutlass import Collective, Instantiation, Matrix
-from gen.target import Target
-from gen.tiles import allowed as allowed_points
+from gen.manifest.target import Target
+from gen.plan import cells as plan
+from gen.variants.family import Instance, family
+from gen.variants.tiles import allowed as allowed_points
 
 MANIFEST = plan.load(Path(__file__).parents[2] / "kernels.yaml")
 TARGETS = {t.name: t for t in MANIFEST.targets.values() if t.has("mma")}

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from gen import emit, geometry, manifest
-from gen.dsl import Builder
-from gen.family import Arg, Family, Instance, Launch, Operand, Variant
-from gen.manifest import KernelSpec
-from gen.target import Target
+from gen.emit import text as emit
+from gen.ir.dsl import Builder
+from gen.manifest import reader as manifest
+from gen.manifest.reader import KernelSpec
+from gen.manifest.target import Target
+from gen.variants import geometry
+from gen.variants.family import Arg, Family, Instance, Launch, Operand, Variant
 
 GPU = Target(
     "t", "cuda", features=frozenset({"f16"}), max_threads=512, shared_bytes=1024, shared_max=4096,

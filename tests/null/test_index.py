@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gen import index
-from gen.provenance import BuildError, write, write_lines
+from gen.build import index
+from gen.emit.provenance import BuildError, write, write_lines
 
 
 def _cell(folder: Path, key: str) -> dict[str, Any]:

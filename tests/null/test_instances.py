@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
-from gen import emission, emit, family, index, plan, state
-from gen.dsl import Builder
-from gen.family import Arg, Family, Instance, Launch, Operand, Scalar, Spill, TensorMap, Variant
+from gen.build import index, state
+from gen.emit import emission
+from gen.emit import text as emit
+from gen.ir.dsl import Builder
 from gen.lower import templates
-from gen.manifest import KernelSpec
-from gen.target import Target
+from gen.manifest.reader import KernelSpec
+from gen.manifest.target import Target
+from gen.plan import cells as plan
+from gen.variants import family
+from gen.variants.family import Arg, Family, Instance, Launch, Operand, Scalar, Spill, TensorMap, Variant
 
 PLAIN = Target("plain", "cuda", "arch", frozenset({"f16", "mma"}), shared_bytes=1 << 12, shared_max=1 << 17)
 BARE = Target("bare", "cuda", "arch", frozenset({"f16"}))

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from gen import matrix, verify
-from gen.dsl import Builder, Val
-from gen.ir import MATH, OPS, For, If, MatrixShape, Op, Ref, Value
-from gen.target import Target
-from gen.verify import VerifyError
+from gen.ir import matrix, verify
+from gen.ir.dsl import Builder, Val
+from gen.ir.nodes import MATH, OPS, For, If, MatrixShape, Op, Ref, Value
+from gen.ir.verify import VerifyError
+from gen.manifest.target import Target
 from tests.null.programs import GPU, builder, staged
 
 Build = Callable[[Builder], None]
@@ -511,7 +511,7 @@ def test_every_rule_has_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     for _, build, _ in RULES:
         failing(build)
     missed = [p for p in places if not any(p[0] <= line <= (p[1] or p[0]) for line in reached)]
-    assert not missed, f"no program breaks the rules at these lines of gen/verify.py: {missed}"
+    assert not missed, f"no program breaks the rules at these lines of gen/ir/verify.py: {missed}"
 
 
 def test_each_rule_is_needed() -> None:
@@ -526,7 +526,7 @@ def test_each_rule_is_needed() -> None:
         module = _without(source, line)
         if not any(_line(module, build) == 0 for build in reached.get(line, [])):
             idle.append(line)
-    assert not idle, f"rules of gen/verify.py that another one makes good, or with no program: {idle}"
+    assert not idle, f"rules of gen/ir/verify.py that another one makes good, or with no program: {idle}"
 
 
 def _line(module: Any, build: Build) -> int:
@@ -544,7 +544,7 @@ def _line(module: Any, build: Build) -> int:
 
 
 def _without(source: str, line: int) -> Any:
-    """gen.verify with one refusal taken out."""
+    """gen.ir.verify with one refusal taken out."""
 
     class Cut(ast.NodeTransformer):
         def visit_Raise(self, node: ast.Raise) -> ast.stmt:
@@ -552,8 +552,8 @@ def _without(source: str, line: int) -> Any:
 
     module = types.ModuleType(verify.__name__)
     module.__package__, module.__dict__["__file__"] = verify.__package__, "rules"
-    sys.modules["gen._rules"] = module
-    module.__name__ = "gen._rules"
+    sys.modules["gen.ir._rules"] = module
+    module.__name__ = "gen.ir._rules"
     exec(compile(Cut().visit(ast.parse(source)), "rules", "exec"), module.__dict__)
     return module
 

@@ -23,7 +23,10 @@ from wootz.jit import Cache, Limits, Nvrtc, cache_folder, compiler, headers
 from wootz.jit.engine import key_of
 from wootz.select import Device, rank_sources
 
-from gen import elf, emission, ninja, nvrtc, plan, state
+from gen.build import elf, ninja, state
+from gen.emit import emission
+from gen.plan import cells as plan
+from gen.toolchain import nvrtc
 from tests.null.jit_tools import TEXT, Bench
 from tests.null.test_driver import ROOT, build, child
 from tests.null.test_select import ROWS

@@ -10,8 +10,10 @@ import pytest
 import wootz
 from wootz import errors
 
-from gen import emission, family, plan
-from gen.manifest import ManifestError
+from gen.emit import emission
+from gen.manifest.reader import ManifestError
+from gen.plan import cells as plan
+from gen.variants import family
 from tests.null import loader_tools as tools
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from gen import emit, explain, family, plan, tiles
-from gen import manifest as manifests
-from gen.family import Arg, Family, Instance, Operand
+from gen.emit import text as emit
+from gen.ir.packed import plain, steps
 from gen.kernels import _gemv, _rows
-from gen.manifest import KernelSpec
-from gen.packed import plain, steps
-from gen.target import Target
-from gen.tiles import Cost, Lattice, Point
+from gen.manifest import reader as manifests
+from gen.manifest.reader import KernelSpec
+from gen.manifest.target import Target
+from gen.plan import cells as plan
+from gen.plan import explain
+from gen.variants import family, tiles
+from gen.variants.family import Arg, Family, Instance, Operand
+from gen.variants.tiles import Cost, Lattice, Point
 
 TARGET = Target(
     "t", "cuda", "arch", max_threads=1024, shared_bytes=48 << 10, shared_max=96 << 10, registers=65536

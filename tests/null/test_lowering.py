@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gen import emit, passes, plan
-from gen.axes import Format
-from gen.dsl import Builder
-from gen.grammar import format_of
-from gen.ir import DTYPES, OPS, Function
+from gen.emit import text as emit
+from gen.formats.axes import Format
+from gen.formats.grammar import format_of
+from gen.ir import passes
+from gen.ir.dsl import Builder
+from gen.ir.nodes import DTYPES, OPS, Function
 from gen.lower import cpu, cuda, metal
 from gen.lower.walker import Dialect, Refused, body, refused
-from gen.manifest import KernelSpec
-from gen.target import Target
+from gen.manifest.reader import KernelSpec
+from gen.manifest.target import Target
+from gen.plan import cells as plan
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import host

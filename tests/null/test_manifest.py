@@ -13,9 +13,9 @@ import jsonschema
 import pytest
 import yaml
 
-from gen import manifest
-from gen.manifest import Declared, Manifest, ManifestError, load
-from gen.schema import load_schema
+from gen.manifest import reader as manifest
+from gen.manifest.reader import Declared, Manifest, ManifestError, load
+from gen.manifest.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "kernels.yaml"
@@ -94,7 +94,7 @@ def test_the_thirty_formats_and_those_beside_them() -> None:
 
 def test_shipped_manifest_passes_the_plain_json_schema() -> None:
     """What an editor sees: the published schema and YAML data, with none of our code between."""
-    schema = json.loads((ROOT / "gen" / "manifest.schema.json").read_text())
+    schema = json.loads((ROOT / "gen" / "manifest" / "manifest.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(KERNELS.read_text()), schema)
 
@@ -192,7 +192,7 @@ def test_ten_thousand_formats(tmp_path: Path) -> None:
     """Under 8 s of work and 1 GB, in a process of its own."""
     (tmp_path / "big.yaml").write_text(many_formats(10_000))
     script = (
-        "import sys, time; sys.path.insert(0, sys.argv[2]); from gen.manifest import load\n"
+        "import sys, time; sys.path.insert(0, sys.argv[2]); from gen.manifest.reader import load\n"
         "started = time.process_time(); n = len(load(sys.argv[1]).formats)\n"
         "took = time.process_time() - started; import resource as r, pathlib, re\n"
         # The peak of a process counts the one that started it, but for Linux' own account.

@@ -13,9 +13,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gen import document, plan
-from gen.manifest import Manifest, ManifestError, load
-from gen.schema import load_schema
+from gen.manifest import document
+from gen.manifest.reader import Manifest, ManifestError, load
+from gen.manifest.schema import load_schema
+from gen.plan import cells as plan
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "kernels.yaml"

@@ -1,5 +1,5 @@
-"""The functions that the DSL makes of a few (gen/maths.py), as host C++ against float64: their bounds, limits
-at infinity, NaN."""
+"""The functions that the DSL makes of a few (gen/ir/maths.py), as host C++ against float64: their bounds,
+limits at infinity, NaN."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from gen import maths
-from gen.dsl import Builder, Val
-from gen.ir import MATH
+from gen.ir import maths
+from gen.ir.dsl import Builder, Val
+from gen.ir.nodes import MATH
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import host

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from gen import emit, matrix, plan
-from gen.axes import Format
-from gen.grammar import format_of
+from gen.emit import text as emit
+from gen.formats.axes import Format
+from gen.formats.grammar import format_of
+from gen.ir import matrix
+from gen.ir.packed import steps
 from gen.kernels import _matrix, qmm
-from gen.manifest import KernelSpec
-from gen.packed import steps
-from gen.target import Target
+from gen.manifest.reader import KernelSpec
+from gen.manifest.target import Target
+from gen.plan import cells as plan
 
 MANIFEST = plan.load(Path(__file__).resolve().parents[2] / "kernels.yaml")
 WIDE = {"element": "int6", "block": 16, "scale": {"type": "int8", "block": 256, "scale": "f16"}}

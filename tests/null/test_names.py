@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gen import plan
+from gen.plan import cells as plan
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = {

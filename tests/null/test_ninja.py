@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gen import ninja, plan, state, toolchain
-from gen.cutlass import Headers
-from gen.state import UnitRecord
-from gen.tool import Tool
-from gen.toolchain import Toolchain
+from gen.build import ninja, state
+from gen.build.state import UnitRecord
+from gen.plan import cells as plan
+from gen.toolchain import find as toolchain
+from gen.toolchain.cutlass import Headers
+from gen.toolchain.find import Toolchain
+from gen.toolchain.tool import Tool
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import toy

@@ -21,9 +21,9 @@ from packaging.metadata import Metadata
 from packaging.utils import parse_wheel_filename
 from wootz.errors import ArtifactError
 
+from gen.build.lock import lock
 from gen.cli import main
 from gen.commands._shared import UsageError, artifact_folders
-from gen.lock import lock
 from gen.wheel import archive
 from tests.null import loader_tools as tools
 

@@ -20,11 +20,12 @@ from wootz.formats.packed import PackedTensor, prepack, unpack
 from wootz.formats.sample import random_tensor
 from wootz.formats.tensor import side_entries, unpack_rows
 
-from gen import axes, plan
-from gen.axes import Format
-from gen.fragment import fragment
-from gen.grammar import format_of as from_body
-from gen.index import format_record
+from gen.build.index import format_record
+from gen.formats import axes
+from gen.formats.axes import Format
+from gen.formats.fragment import fragment
+from gen.formats.grammar import format_of as from_body
+from gen.plan import cells as plan
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gen import name, plan
-from gen.target import Target
+from gen.manifest.target import Target
+from gen.plan import cells as plan
+from gen.plan import name
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import toy

@@ -12,9 +12,9 @@ import pytest
 from wootz.formats.packed import prepack
 from wootz.formats.sample import random_tensor
 
-from gen import plan
-from gen.axes import Format
-from gen.fragment import fragment
+from gen.formats.axes import Format
+from gen.formats.fragment import fragment
+from gen.plan import cells as plan
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "unseen")]

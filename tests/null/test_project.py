@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from gen import emission, plan
 from gen.cli import main
-from gen.manifest import Manifest, ManifestError
+from gen.emit import emission
+from gen.manifest.reader import Manifest, ManifestError
+from gen.manifest.schema import load_schema
+from gen.plan import cells as plan
 from gen.project import extends
-from gen.schema import load_schema
 
 BASE = """\
 version: 1
@@ -482,7 +483,7 @@ def test_what_is_wrong_with_a_check(folder: Path, text: str, said: str) -> None:
 
 
 def test_the_index_of_a_kernel_names_its_check(folder: Path) -> None:
-    from gen import emit
+    from gen.emit import text as emit
 
     record = emit.kernel_record(loaded(folder).kernels["mine"])
     assert json.loads(json.dumps(record["check"]))["file"] == "checks/mine.py"

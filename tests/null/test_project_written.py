@@ -10,9 +10,10 @@ import pytest
 import wootz
 from wootz import verify
 
-from gen import emission, plan
 from gen.cli import main
-from gen.manifest import ManifestError
+from gen.emit import emission
+from gen.manifest.reader import ManifestError
+from gen.plan import cells as plan
 
 MANIFEST = """\
 version: 1

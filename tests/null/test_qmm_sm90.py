@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 from wootz.formulas import compile_formula
 
-from gen import plan
-from gen.axes import Format
-from gen.family import Instance
-from gen.fragment import fragment
-from gen.grammar import format_of
+from gen.formats.axes import Format
+from gen.formats.fragment import fragment
+from gen.formats.grammar import format_of
 from gen.kernels import _qmm_sm90 as qmm
 from gen.lower import templates
 from gen.lower.functor import KINDS, Weights
 from gen.lower.wgmma import COLUMNS, wgmma, wgmmas
-from gen.target import Target
+from gen.manifest.target import Target
+from gen.plan import cells as plan
+from gen.variants.family import Instance
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "unseen")]

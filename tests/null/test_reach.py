@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gen import plan
-from gen.manifest import ManifestError
+from gen.manifest.reader import ManifestError
+from gen.plan import cells as plan
 
 TARGETS = """\
 version: 1

@@ -17,7 +17,8 @@ from wootz.errors import ArgumentError, ArtifactError, DtypeError
 from wootz.formats import Descriptor, quantize
 from wootz.reference import Comparison, compare, round_to, to_double
 
-from gen import emit, manifest
+from gen.emit import text as emit
+from gen.manifest import reader as manifest
 from tests.null.format_cases import E2M1, E4M3, E8M0, F32, format_of
 
 MANIFEST = manifest.load(Path(__file__).parents[2] / "kernels.yaml")

@@ -13,7 +13,9 @@ from wootz.arguments import Call, Reader, Request
 from wootz.formats import Descriptor, QuantizedTensor, quantize
 from wootz.signature import Binding, Signature
 
-from gen import emit, index, plan
+from gen.build import index
+from gen.emit import text as emit
+from gen.plan import cells as plan
 
 MANIFEST = plan.load(Path(__file__).resolve().parents[2] / "kernels.yaml")
 F16 = np.float16

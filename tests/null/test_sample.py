@@ -16,7 +16,7 @@ from wootz.checks import sample as check
 from wootz.errors import ArgumentError, DtypeError
 
 from gen.cli import main
-from gen.dsl import Builder
+from gen.ir.dsl import Builder
 from gen.kernels._philox import below, philox
 from gen.kernels._powers import Weights
 

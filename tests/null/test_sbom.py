@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gen import cli
-from gen.provenance import BuildError
+from gen.emit.provenance import BuildError
 from gen.wheel import inside, sbom, shipped
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

@@ -15,13 +15,17 @@ import pytest
 import wootz
 from wootz.errors import ArtifactError
 
-from gen import build, cli, index, plan, state, toolchain
-from gen.options import Options, Output, Summary
-from gen.provenance import BuildError
+from gen import cli
+from gen.build import index, state
+from gen.build import stages as build
+from gen.build.options import Options, Output, Summary
+from gen.emit.provenance import BuildError
+from gen.plan import cells as plan
 from gen.scale import costs, merge, overweight, shards, simulate, sizes, weights
 from gen.scale.costs import Costs, Row
 from gen.scale.merge import MergeError
 from gen.scale.shards import Shard
+from gen.toolchain import find as toolchain
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import toy

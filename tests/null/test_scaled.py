@@ -14,11 +14,12 @@ from wootz.errors import FormatError
 from wootz.formats import Descriptor, quantize, tiles
 from wootz.formats.tiles import TiledTensor
 
-from gen import emit, plan
-from gen.axes import RULES, Format
-from gen.family import Instance, family
+from gen.emit import text as emit
+from gen.formats.axes import RULES, Format
 from gen.kernels import _scaled
-from gen.target import Target
+from gen.manifest.target import Target
+from gen.plan import cells as plan
+from gen.variants.family import Instance, family
 
 MANIFEST = plan.load(Path(__file__).parents[2] / "kernels.yaml")
 TILED = [name for name, fmt in MANIFEST.formats.items() if isinstance(_scaled.scaling(fmt), _scaled.Scaling)]

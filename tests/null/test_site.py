@@ -17,8 +17,12 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from gen import build, cli, explain, listing, options, plan
-from gen.provenance import BuildError
+from gen import cli
+from gen.build import options
+from gen.build import stages as build
+from gen.emit.provenance import BuildError
+from gen.plan import cells as plan
+from gen.plan import explain, listing
 from gen.site import bench, coverage, roofline, shipped, weight
 from gen.site.coverage import Rung
 from gen.site.page import render

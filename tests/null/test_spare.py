@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from gen import emission, plan, spare
+from gen.emit import emission
+from gen.plan import cells as plan
+from gen.variants import spare
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from gen import elf
+from gen.build import elf
 from gen.wheel import tags
 
 

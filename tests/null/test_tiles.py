@@ -15,7 +15,7 @@ from wootz.formats import Descriptor, QuantizedTensor, quantize, tiles
 from wootz.formats.bank import stack
 from wootz.formats.sample import random_tensor
 
-from gen import axes, layout
+from gen.formats import axes, layout
 from tests.null.format_cases import BF16, E2M1, E4M3, E5M2, E8M0, F16, F32, format_of, split_half
 
 TENSOR = (0, 0)

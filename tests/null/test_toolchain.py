@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gen import install, nvcc, toolchain
-from gen.target import Target
-from gen.tool import Tool, ToolchainError
-from gen.toolchain import Names
+from gen.manifest.target import Target
+from gen.toolchain import find as toolchain
+from gen.toolchain import install, nvcc
+from gen.toolchain.find import Names
+from gen.toolchain.tool import Tool, ToolchainError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import toy

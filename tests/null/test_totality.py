@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gen import ninja, passes
-from gen.emit import RENDER
-from gen.ir import OPS, Function
+from gen.build import ninja
+from gen.emit.text import RENDER
+from gen.ir import passes
+from gen.ir.nodes import OPS, Function
 from gen.lower.walker import refused
-from gen.target import BACKENDS, Target
+from gen.manifest.target import BACKENDS, Target
 from tests.null import operations
 
 RATCHET = json.loads((Path(__file__).resolve().parents[1] / "ratchet.json").read_text())

@@ -11,10 +11,15 @@ import pytest
 from wootz.tune.command import _parser as tune_parser
 from wootz.verify import _parser as verify_parser
 
-from gen import cli, emit, explain, family, index, plan
-from gen.provenance import BuildError
+from gen import cli
+from gen.build import index
+from gen.emit import text as emit
+from gen.emit.provenance import BuildError
+from gen.plan import cells as plan
+from gen.plan import explain
 from gen.tuning import table
 from gen.tuning.table import Tuning
+from gen.variants import family
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import toy

@@ -1,5 +1,5 @@
-"""A toy emitter in the place of gen.emit, so that tests of the build do not depend on kernels: one line an
-entry.
+"""A toy emitter in the place of gen.emit.text, so that tests of the build do not depend on kernels: one line
+an entry.
 
 A format whose name begins with "bad" emits text that no compiler takes. With TOY_STUBS in the environment,
 CUDA entries are gated and have host stubs, whose text it is; with TOY_FAST, its condition is that of a second
@@ -21,10 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from gen import build, emission, name, plan  # noqa: E402
-from gen.axes import Format  # noqa: E402
-from gen.manifest import KernelSpec  # noqa: E402
-from gen.target import Target  # noqa: E402
+from gen.build import stages as build  # noqa: E402
+from gen.emit import emission  # noqa: E402
+from gen.formats.axes import Format  # noqa: E402
+from gen.manifest.reader import KernelSpec  # noqa: E402
+from gen.manifest.target import Target  # noqa: E402
+from gen.plan import cells as plan  # noqa: E402
+from gen.plan import name  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 LINES = {
@@ -119,7 +122,7 @@ def emit(
 
 
 def install(monkeypatch: Any = None) -> None:
-    """Put the toy in the place of gen.emit; for good without `monkeypatch`."""
+    """Put the toy in the place of gen.emit.text; for good without `monkeypatch`."""
     set_attribute = monkeypatch.setattr if monkeypatch else setattr
     set_attribute(plan, "emit", sys.modules[__name__])
     set_attribute(build, "emit", sys.modules[__name__])

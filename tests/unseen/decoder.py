@@ -1,4 +1,4 @@
-"""A second decoder of quantised tensors, bit by bit and element by element, from `gen.axes` and raw bytes.
+"""A second decoder of quantised tensors, bit by bit and element by element, from gen.formats and raw bytes.
 
 It shares no code with wootz.formats but the fused multiply-add, so that a mistake in the packer cannot
 hide in the reference that the packer's own module makes.
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from wootz.formats.bits import fma32
 
-from gen.axes import Block, Element, Format
+from gen.formats.axes import Block, Element, Format
 
 F32 = np.float32
 

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
-from gen.axes import Element, Format
-from gen.grammar import format_of
+from gen.formats.axes import Element, Format
+from gen.formats.grammar import format_of
 
 Body = dict[str, Any]
 COLUMNS = (1, 2, 3, 5, 7, 8, 16, 20, 24, 32, 33, 48, 64, 96, 100)

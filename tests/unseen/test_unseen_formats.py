@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from wootz import checks, reference
 from wootz.formats.sample import random_tensor
 
-from gen import plan
-from gen.axes import Format
-from gen.grammar import format_of
+from gen.formats.axes import Format
+from gen.formats.grammar import format_of
+from gen.plan import cells as plan
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

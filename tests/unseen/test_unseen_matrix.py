@@ -16,10 +16,11 @@ from wootz import checks, reference
 from wootz.checks import qmm_packed as rules
 from wootz.formats import Descriptor
 
-from gen import index, plan
-from gen.axes import Format
-from gen.family import Instance
+from gen.build import index
+from gen.formats.axes import Format
 from gen.lower import templates
+from gen.plan import cells as plan
+from gen.variants.family import Instance
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -14,9 +14,9 @@ import yaml
 from test_readme import block, section
 from wheel_tools import ROOT, Clean, Wheel
 
-from gen import nvcc
 from gen.cli import main
 from gen.project import scaffold
+from gen.toolchain import nvcc
 
 NAME = PACKAGE = "acme"
 TITLE = "Your own kernels"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from wheel_tools import ROOT, Clean
 
-from gen import plan
+from gen.plan import cells as plan
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -132,7 +132,7 @@ def words(schema: Any) -> Iterator[str]:
 
 
 def test_the_table_of_axes_is_complete() -> None:
-    definitions = json.loads((ROOT / "gen/manifest.schema.json").read_text())["$defs"]
+    definitions = json.loads((ROOT / "gen/manifest/manifest.schema.json").read_text())["$defs"]
     axes = [
         "format",
         "shortElement",

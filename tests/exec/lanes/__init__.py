@@ -11,7 +11,7 @@ seen: races between blocks (unless an order of blocks shows them), register and 
 rounding, what a vendor's own front end refuses.
 """
 
-from gen.formula import evaluate
+from gen.variants.formula import evaluate
 
 from .build import CompileError
 from .harness import ORDERS, ExecutionError, Program, Values, poisoned

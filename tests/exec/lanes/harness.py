@@ -8,7 +8,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from gen.formula import evaluate
+from gen.variants.formula import evaluate
 
 from . import build
 from .plan import Arg, Entry

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from gen import nvcc
+from gen.toolchain import nvcc
 
 VERSION = "19"
 INSTALL = f"apt-get update && apt-get install -y clang-{VERSION} libclang-rt-{VERSION}-dev llvm-{VERSION}"

@@ -1,0 +1,1 @@
+"""Sources -> artifacts and their index: the graph, its run, the audits."""

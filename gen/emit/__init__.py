@@ -1,0 +1,1 @@
+"""Cells -> sources on disk."""

@@ -1,0 +1,1 @@
+"""kernels.yaml -> typed data, or everything that is wrong with it, by line."""

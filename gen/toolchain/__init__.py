@@ -1,0 +1,1 @@
+"""The compilers and headers of a build: found, asked, or installed."""

@@ -1,0 +1,50 @@
+"""A compiler as the build sees it, and how one is asked a question."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..emit.provenance import BuildError
+
+Say = Callable[[str], None]
+
+
+class ToolchainError(BuildError):
+    """A compiler is missing, too old, or does not run."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A compiler: the command that starts it, and its version as the index records it (no path)."""
+
+    command: tuple[str, ...]
+    version: str
+    identity: str = ""  # everything the tool says about itself: a change means a rebuild
+
+
+def run_tool(command: Sequence[str]) -> tuple[int, str]:
+    """A tool's exit status and what it printed. ToolchainError where it cannot be started."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+            timeout=120,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainError(f"{command[0]}: does not run: {error}") from error
+    return done.returncode, done.stdout
+
+
+def is_executable(path: Path) -> bool:
+    """Whether there is a file that can be started."""
+    return path.is_file() and os.access(path, os.X_OK)

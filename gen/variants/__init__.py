@@ -1,0 +1,1 @@
+"""What a kernel declares: its variants, their tiles, launch formulas and geometry."""
