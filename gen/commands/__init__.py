@@ -17,6 +17,7 @@ NAMES = (
 
 RUN_TIME = {
     "verify": "Run every cell against the reference.",
+    "bench": "Time cells, cold, against their floor and against peers.",
     "tune": "Which variants are fastest at given shapes, as a table for builds.",
     "info": "What this machine has, what runs there, and what a kernel would get.",
 }

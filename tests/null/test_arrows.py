@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 THIRD_PARTY_OF_GEN = {"yaml", "jsonschema", "referencing", "rich", "ninja"}
 RUN_TIME = {"numpy", "wootz"}
-OPTIONAL = {"torch": {"torch"}}
+OPTIONAL = {"torch": {"torch"}, "bench": {"triton"}}
 """Subpackages that `import wootz` never imports, and what they need."""
 WRITERS = {"write_text", "write_bytes", "touch", "symlink_to", "hardlink_to", "unlink", "rmdir"}
 

@@ -211,7 +211,7 @@ def test_explain(tmp_path: Path) -> None:
     assert wootz("explain", "qgemv", "mxfp4", "metal3.1").stdout.count("xcrun -sdk macosx") == 2
 
 
-@pytest.mark.parametrize("command", ["verify", "tune", "info"])
+@pytest.mark.parametrize("command", ["verify", "bench", "tune", "info"])
 def test_run_time_commands_are_handed_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:

@@ -137,7 +137,7 @@ class Cuda:
         if number >= self._torch.cuda.device_count():
             raise DeviceError(f"no device cuda:{number}; torch sees {self._torch.cuda.device_count()}")
         self._torch.cuda.set_device(number)
-        self.name = f"cuda:{number}"
+        self.name = self._where = f"cuda:{number}"
         self.title, self.rotate = self._torch.cuda.get_device_name(number), GPU_ROTATE
         self.memory, self._types = memory(self.name), torch_types(self._torch)
 
@@ -157,11 +157,11 @@ class Cuda:
         return row.view(self._types[dtype]) if dtype in self._types else row
 
     def space(self, size: int) -> Any:
-        return self._torch.zeros(size, dtype=self._torch.uint8, device=self.name)
+        return self._torch.zeros(size, dtype=self._torch.uint8, device=self._where)
 
     def blank(self, shape: Sequence[int], dtype: str) -> Any:
         size = int(np.prod(shape)) * storage(dtype).itemsize
-        raw = self._torch.full((size,), POISON, dtype=self._torch.uint8, device=self.name)
+        raw = self._torch.full((size,), POISON, dtype=self._torch.uint8, device=self._where)
         return self._typed(raw, dtype).reshape(tuple(shape))
 
     def sample(self, array: Any, dtype: str, places: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
@@ -169,7 +169,7 @@ class Cuda:
         raw = array.reshape(-1).view(self._torch.uint8).reshape(*array.shape, item)
         for axis, wanted in enumerate(places):
             if len(wanted) != array.shape[axis]:
-                raw = raw.index_select(axis, self._torch.from_numpy(wanted).to(self.name))
+                raw = raw.index_select(axis, self._torch.from_numpy(wanted).to(self._where))
         back: NDArray[Any] = raw.contiguous().reshape(-1).cpu().numpy()
         return back.view(storage(dtype)).reshape(tuple(raw.shape[:-1]))
 

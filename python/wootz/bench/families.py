@@ -15,7 +15,9 @@ class Family:
     """shape: the symbols that `--shapes 14336x4096` gives, in order. sizes: the default ones, in that order.
     beside: the extents that those lack. grows: symbols along which outputs do not depend on each other, so
     that a few rows, repeated, are a problem of any size whose result is known. flops: factors of a call's
-    operations. sparse: operands of which only the matrices or rows that an index names are read."""
+    operations. sparse: operands of which only a part is touched: an array that names the matrices or rows,
+    groups' counts, or a quotient of extents. written: operands that are updated without being read. drawn:
+    rows that are drawn of a symbol that grows: whole tiles, and whole blocks of scales."""
 
     shape: str
     sizes: tuple[str, ...]
@@ -23,6 +25,8 @@ class Family:
     grows: tuple[str, ...] = ()
     flops: str = ""
     sparse: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[str, ...] = ()
+    drawn: int = 512
 
 
 _WEIGHTS = ("14336x4096", "4096x14336", "4096x4096")
@@ -33,19 +37,25 @@ _FP8 = Family(
     "m n k", ("8192x8192x8192",), {"rows_a": 1, "rows_b": 1}, ("m", "n", "rows_a", "rows_b"), "2 m n k"
 )
 _BANK = {"w": "counts", "v": "counts"}
-_GROUPED = Family("n k", ("2048x7168",), {"m": 512, "experts": 64}, ("n",), "2 m n k", _BANK)
-_PAIRED = Family("n k", ("2048x7168",), {"m": 512, "experts": 64}, ("n",), "4 m n k", _BANK)
+_GROUPED = Family("n k", ("2048x7168",), {"m": 512, "experts": 64}, ("n",), "2 m n k", _BANK, (), 128)
+_PAIRED = Family("n k", ("2048x7168",), {"m": 512, "experts": 64}, ("n",), "4 m n k", _BANK, (), 128)
 _INDEXED = Family(
     "n k", ("2048x7168",), {"groups": 8, "rows": 1, "experts": 64}, ("n",), "2 groups rows n k",
-    {"w": "indices"},
+    {"w": "indices"}, (), 128,
 )  # fmt: skip
 _SCALED = Family("m n k", ("4096x14336x4096",), flops="2 m n k")
 _ROWS = Family("m n", ("8192x8192",), grows=("m",))
 _GATED = Family("m k", ("8192x8192",), grows=("m",))
 _FLAT = Family("n", ("67108864",), grows=("n",))
 _WEIGHT = Family("n k", ("8192x8192",), grows=("n",))
-_TOKENS = Family("n k", ("8192x8192",), {"t": 8192})
+_TOKENS = Family("n k", ("8192x8192",), {"t": 8192}, sparse={"y": "indices"})
+_CACHES = ("k_cache", "v_cache")
 _HEADS = {"b": 8, "h": 32, "hk": 8, "s": 1, "t": 8192, "d": 128}
+
+
+def _appended(part: str) -> Family:
+    return Family("", (), sparse=dict.fromkeys(_CACHES, part), written=_CACHES)
+
 
 FAMILIES: Mapping[str, Family] = {
     "qgemv": _GEMV,
@@ -97,7 +107,10 @@ FAMILIES: Mapping[str, Family] = {
     "scatter": _TOKENS,
     "transpose": Family("m n", ("8192x8192",), {"b": 1}),
     "rope": Family("t h d", ("8192x64x128",)),
-    "attention": Family("t d", ("8192x128",), _HEADS, ("b",), "4 b h s t d"),
+    "attention": Family("t d", ("8192x128",), _HEADS, ("b",), "4 b h s t d", drawn=1),
+    "kv_append": _appended("s/t"),
+    "kv_append_paged": _appended("b s/pages page"),
+    "kv_append_quantised": _appended("b s hk/rows"),
 }
 
 

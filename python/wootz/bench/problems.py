@@ -19,21 +19,20 @@ from ..errors import ArgumentError, near
 from ..formats import Descriptor
 from ..kernel import Kernel
 from ..layouts import field_shapes, tensor_class
-from ..reference import Expected
+from ..reference import Expected, round_to, to_double
 from ..signature import Binding, Operand, Signature
 from ..verify import operand_dtypes
 from .devices import Bench
 from .families import Family, family
 from .timing import Launch, copies_for
 
-DRAWN = 512
-"""Rows that are drawn of a symbol along which a problem grows: whole tiles, and whole blocks of scales."""
-
 MOST_COPIES, LEAST_COPIES = 256, 2
 """Of the operands of one replay."""
 
 LEFT_OUT = ("alpha", "beta", "activation", "causal", "window", "eps", "softplus")
 """Scalars that a check draws and a bench leaves at their defaults: it times the plain call."""
+
+FLOATS = ("f16", "bf16", "f32")
 
 _SHORT = {"uint8": "u8", "int8": "i8", "uint16": "u16", "float16": "f16", "float32": "f32", "int32": "i32",
           "uint32": "u32"}  # fmt: skip
@@ -110,9 +109,9 @@ def operands_for(lib: Any, cell: Mapping[str, Any], size: Mapping[str, int], see
     format, wanted = _format(lib, cell), symbols(lib, cell)
     _check_symbols(str(cell["kernel"]), size, wanted)
     record = lib.index.find("kernels", cell["kernel"])
-    signature, grows = Signature.parse(record), family(cell["kernel"]).grows
+    signature, of = Signature.parse(record), family(cell["kernel"])
     _check_limits(signature, size)
-    drawn = {name: min(n, DRAWN) if name in grows else n for name, n in size.items()}
+    drawn = {name: min(n, of.drawn) if name in of.grows else n for name, n in size.items()}
     values = _draw(cell, signature, format, drawn, seed)
     shapes = {o.name: _extents(signature, o, size) for o in signature.operands} if drawn != dict(size) else {}
     return Problem(
@@ -148,8 +147,17 @@ def _draw(
     check, options = checks.check(cell["kernel"]), cell.get("options") or {}
     values = check.operands(format, drawn, cell["dtype"], options, rng)
     dropped = {*LEFT_OUT, *(each.name for each in signature.operands if each.optional)}
-    kept = {name: value for name, value in values.items() if name not in dropped}
+    types = {each.name: each.dtype or cell["dtype"] for each in signature.operands}
+    kept = {n: _finite(v, types.get(n, "")) for n, v in values.items() if n not in dropped}
     return kept | (_routed(drawn, rng) if {"counts", "offsets"} <= set(kept) else {})
+
+
+def _finite(value: Any, dtype: str) -> Any:
+    """Without what checks put among the numbers for its own sake: NaN and infinities, here ones."""
+    if not isinstance(value, np.ndarray) or not value.flags.c_contiguous or dtype not in FLOATS:
+        return value
+    plain = np.isfinite(to_double(value, dtype))
+    return value if plain.all() else np.where(plain, value, round_to(np.float64(1.0), dtype))
 
 
 def _routed(size: Mapping[str, int], rng: np.random.Generator) -> dict[str, Any]:

@@ -22,6 +22,9 @@ REPLAYS, WARM = 18, 3
 SLICE_US = 20_000.0
 """Of a replay on the CPU, which ends after the launch that passes it: others then have their turn."""
 
+LEAST_US, MOST_US = 1500.0, 6000.0
+"""Of a replay on a GPU, where there are operands for it."""
+
 Launch = Callable[[], object]
 
 
@@ -89,8 +92,12 @@ class Times:
 def measure(peers: Sequence[Sequence[Launch]], device: str = "cuda:0", replays: int = REPLAYS) -> Times:
     """Peers, each the launches of one replay, in turn. Launches enqueue to torch's current stream on a GPU,
     and have ended when they return on the CPU. Raises what launches do."""
-    kind = Graph if parse_device(device)[0] == "cuda" else Loop
-    return in_turn([kind(launches) for launches in peers], replays)
+    return in_turn([replay_of(launches, device) for launches in peers], replays)
+
+
+def replay_of(launches: Sequence[Launch], device: str) -> Replay:
+    """A peer's launches, ready to be timed on a device."""
+    return (Graph if parse_device(device)[0] == "cuda" else Loop)(launches)
 
 
 def in_turn(peers: Sequence[Replay], replays: int = REPLAYS) -> Times:
@@ -108,10 +115,20 @@ def _spread(times: Sequence[float]) -> float:
     return (high - low) / middle if middle else 0.0
 
 
+def lasting(launches: Sequence[Launch], device: str) -> Sequence[Launch]:
+    """Launches of one replay, from one for each set of operands. On a GPU: as many, over and over, as last
+    LEAST_US, beside which the start of a graph is nothing; of those that last longer than MOST_US fewer, but
+    two. On a CPU those that there are: replays take turns with them."""
+    if parse_device(device)[0] != "cuda":
+        return launches
+    us = max(replay_of([*launches[:2]] * (3 - min(len(launches), 2)), device).replay(), 0.1)
+    count = max(int(LEAST_US / us), min(len(launches), max(2, int(MOST_US / us))))
+    return [launches[i % len(launches)] for i in range(count)]
+
+
 def count_for(launch: Launch, us: float, device: str = "cuda:0") -> int:
     """Launches in a replay of about so many microseconds: 2 to 200."""
-    kind = Graph if parse_device(device)[0] == "cuda" else Loop
-    return max(2, min(200, int(us / kind([launch] * 2).replay())))
+    return max(2, min(200, int(us / replay_of([launch] * 2, device).replay())))
 
 
 def copies_for(size: int, least: int, rotate: int) -> int:
