@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ..bench import MismatchError, check, measure, operands_for, place, prepare
+from ..bench.timing import lasting
 from ..errors import ArgumentError, DriverError, NoVariantError, WootzError
 from .cases import NONE, Case, suffix
 from .table import Row, best
@@ -139,7 +140,8 @@ class Trial:
         return dict(zip(symbols, self._time(runs, LONG)))
 
     def _time(self, runs: Sequence[Runs], replays: int) -> Sequence[float]:
-        times: Times = measure([each.launches for each in runs], self.device.name, replays)
+        name = self.device.name
+        times: Times = measure([lasting(each.launches, name) for each in runs], name, replays)
         return times.us
 
 
