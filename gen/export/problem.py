@@ -146,15 +146,12 @@ def _sizes(source: Source, fmt: Descriptor | None) -> list[dict[str, int]]:
 
 
 def _usual(source: Source, fmt: Descriptor | None, sizes: Sequence[Mapping[str, int]]) -> Problem:
-    """Of the check's problems within USUAL one whose result tells right from wrong, that leaves no extent out
+    """Of the check's problems whose result tells right from wrong: within USUAL one that leaves no extent out
     and has the most blocks, in this order; where all are larger, the smallest."""
-    drawn = [_draw(source, fmt, size) for size in sizes]
+    everything = [_draw(source, fmt, size) for size in sizes]
+    drawn = [each for each in everything if each.telling] or everything
     fitting = [each for each in drawn if each.bytes <= USUAL] or [min(drawn, key=lambda each: each.bytes)]
-
-    def rank(each: Problem) -> tuple[int, ...]:
-        return each.telling, all(each.size.values()), _blocks(source, each), each.bytes
-
-    return max(fitting, key=rank)
+    return max(fitting, key=lambda each: (all(each.size.values()), _blocks(source, each), each.bytes))
 
 
 def _blocks(source: Source, drawn: Problem) -> int:
