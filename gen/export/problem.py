@@ -134,22 +134,25 @@ def _told(source: Source, drawn: Problem) -> Problem:
 
 
 def _sizes(source: Source, fmt: Descriptor | None) -> list[dict[str, int]]:
-    """The sizes that the check has, without those that take long."""
+    """The sizes that the check has."""
     try:
         check = checks.check(str(source.kernel["key"]))
     except WootzError as error:
         raise ExportError(f"{source.key}: {error}") from error
-    found = [
-        {k: v for k, v in size.items() if k != "sms"} for size in (*check.small(fmt), *check.shapes(fmt))
-    ]
-    return [size for size in found if prod(size.values()) <= _WORK] or found[:1]
+    given = (*check.small(fmt), *check.shapes(fmt))
+    return [{name: extent for name, extent in size.items() if name != "sms"} for size in given]
 
 
 def _usual(source: Source, fmt: Descriptor | None, sizes: Sequence[Mapping[str, int]]) -> Problem:
     """Of the check's problems whose result tells right from wrong: within USUAL one that leaves no extent out
-    and has the most blocks, in this order; where all are larger, the smallest."""
-    everything = [_draw(source, fmt, size) for size in sizes]
-    drawn = [each for each in everything if each.telling] or everything
+    and has the most blocks, in this order; where all are larger, the smallest. Those that take long are
+    looked at where no other tells."""
+    quick = [size for size in sizes if prod(size.values()) <= _WORK]
+    slow = [size for size in sizes if _WORK < prod(size.values()) <= _LARGEST]
+    first = [_draw(source, fmt, size) for size in quick]
+    drawn = [each for each in first if each.telling]
+    drawn = drawn or [each for size in slow if (each := _draw(source, fmt, size)).telling]
+    drawn = drawn or first or [_draw(source, fmt, sizes[0])]
     fitting = [each for each in drawn if each.bytes <= USUAL] or [min(drawn, key=lambda each: each.bytes)]
     return max(fitting, key=lambda each: (all(each.size.values()), _blocks(source, each), each.bytes))
 
