@@ -33,11 +33,15 @@ DTYPES: dict[str, tuple[float, float, Any]] = {
     "i32": (0.0, 1.0, np.int32),
     "u32": (0.0, 1.0, np.uint32),
 }
+ROUNDED = ("f16", "bf16", "f32")
 _BYTE_FLOATS = {"e4m3": (4, 3, False), "e5m2": (5, 2, True)}  # exponent bits, mantissa bits, has infinities
 
 
 def round_to(x: NDArray[np.float64], dtype: str) -> NDArray[Any]:
-    """float64 -> f16, f32 or raw bf16, one rounding to nearest even, overflow to infinity."""
+    """float64 -> f16, f32 or raw bf16, one rounding to nearest even, overflow to infinity. DtypeError for
+    anything else: NumPy would cut numbers off that it takes for codes."""
+    if dtype not in ROUNDED:
+        raise DtypeError(f"dtype: wanted one of {', '.join(ROUNDED)} to round to; got {dtype!r}")
     storage = _dtype(dtype)[2]
     with np.errstate(all="ignore"):
         return to_bf16(np.asarray(x, dtype=np.float64)) if dtype == "bf16" else np.asarray(x).astype(storage)

@@ -17,6 +17,7 @@ from wootz.errors import ArgumentError, ArtifactError, DtypeError
 from wootz.formats import Descriptor, quantize
 from wootz.reference import Comparison, compare, round_to, to_double
 
+from gen.build.index import format_record
 from gen.emit import text as emit
 from gen.manifest import reader as manifest
 from tests.null.format_cases import E2M1, E4M3, E8M0, F32, format_of
@@ -34,6 +35,24 @@ def test_rounding_to_a_dtype_and_back(dtype: str) -> None:
     np.testing.assert_array_equal(to_double(round_to(x, dtype), dtype), x.astype(STORED[dtype]).astype(float))
     with pytest.raises(DtypeError, match="f64"):
         round_to(x, "f64")
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "i8", "bool"])
+def test_numbers_are_not_cut_off_to_codes(dtype: str) -> None:
+    with pytest.raises(DtypeError, match=f"to round to; got '{dtype}'"):
+        round_to(np.array([-1.5]), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "e4m3"])
+def test_activations_of_8_bits_are_numbers(dtype: str) -> None:
+    check, rng = checks.check("qmm_packed_a8"), np.random.default_rng(5)
+    format = Descriptor.parse(format_record(FORMATS["mxfp4"]))
+    for size in check.shapes(format)[1:5]:  # the first has no rows
+        values = check.operands(format, size, dtype, {"out": "bf16"}, rng)
+        assert np.isfinite(check.expect(values, dtype, {"out": "bf16"}).value).all()
+        x = to_double(values["x"], dtype)
+        assert len(np.unique(np.sign(x))) > 1
+        assert np.abs(x).max() > 1.0
 
 
 def test_minimum_and_maximum_propagate_nan() -> None:

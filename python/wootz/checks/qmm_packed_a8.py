@@ -15,9 +15,9 @@ import numpy as np
 from ..formats import Descriptor, decode_exact
 from ..formats.packed import prepack, unpack
 from ..formats.sample import random_tensor
-from ..reference import Expected, bound, round_to, to_double
+from ..reference import Expected, bound, to_double
 from ._data import needed
-from .gemm_fp8 import CHOPPED
+from .gemm_fp8 import CHOPPED, codes
 from .qgemv import roundings
 from .qmm import ROWS
 
@@ -50,7 +50,7 @@ def operands(
     if dtype == "i8":
         x = rng.integers(-128, 128, (m, k)).astype(np.int8)
     else:
-        x = round_to(rng.standard_normal((m, k)) * 2.0 ** rng.uniform(-4, 4, (m, 1)), dtype)
+        x = codes((m, k), dtype, rng)
     scale_x = (2.0 ** rng.uniform(-8, 0, m)).astype(np.float32)
     w = random_tensor(needed(format, "qmm_packed_a8"), (n, k), rng, specials=False)
     return {"x": x, "scale_x": scale_x, "w": prepack(w)}
