@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
 import os
 import re
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 from wheel_tools import ROOT, Clean
 
+from gen import commands
 from gen.plan import cells as plan
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -52,6 +55,18 @@ def test_every_kernel_is_in_the_table() -> None:
     table = section("Kernels")
     missing = [name for name in plan.load(ROOT / "kernels.yaml").kernels if f"`{name}`" not in table]
     assert not missing
+
+
+def test_the_table_of_commands_is_complete() -> None:
+    rows = re.findall(r"^\| `wootz (\S+)(.*?)` \|", section("The command line"), re.M)
+    assert sorted(name for name, _ in rows) == sorted((*commands.NAMES, *commands.RUN_TIME))
+    for name, told in rows:  # --out of export is one of its kinds
+        if name in commands.NAMES:
+            parser = argparse.ArgumentParser()
+            importlib.import_module(f"gen.commands.{name}").options(parser)
+            assert {*re.findall(r"--?[a-z]\S*?(?=[ \]]|$)", told)} - {"--out"} <= {
+                *parser._option_string_actions
+            }
 
 
 def test_the_worked_format(tmp_path: Path) -> None:
