@@ -24,11 +24,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .. import __version__
-from ..toolchain import nvrtc
+from ..emit.provenance import BuildError
 from ..formats.axes import Format
 from ..formats.fragment import fragment
-from ..emit.provenance import BuildError
 from ..manifest.target import Target
+from ..toolchain import nvrtc
 
 VERSION = 2
 SECTIONS = ("targets", "kernels", "formats", "cells")
