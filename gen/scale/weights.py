@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..build.index import check_claims, claims
 from ..emit.provenance import BuildError
 from ..plan import name
 
+T = TypeVar("T")
 BINARY, SOURCE, INDEX = KINDS = ("binaries", "sources", "index")
 _ENTRY = 30 + 46  # bytes of a file's two headers in a zip archive, beside its name, which both have
 
@@ -87,9 +88,14 @@ def total(items: Iterable[Item]) -> Total:
 
 def by(items: Sequence[Item], axis: str) -> dict[str, Total]:
     """Sums for each kernel, format or target, heaviest in a wheel first; files of none are left out."""
-    groups: dict[str, list[Item]] = {}
+    sums = {key: total(group) for key, group in grouped(items, axis).items()}
+    return dict(sorted(sums.items(), key=lambda pair: (-pair[1].wheel, pair[0])))
+
+
+def grouped(items: Iterable[T], axis: str) -> dict[str, list[T]]:
+    """Items by an attribute; those where it is empty are left out."""
+    groups: dict[str, list[T]] = {}
     for item in items:
         if key := getattr(item, axis):
             groups.setdefault(key, []).append(item)
-    sums = {key: total(group) for key, group in groups.items()}
-    return dict(sorted(sums.items(), key=lambda pair: (-pair[1].wheel, pair[0])))
+    return groups

@@ -11,10 +11,9 @@ from functools import reduce
 from typing import Any
 
 from ..build import index
+from ..build.index import EXECUTED
 from ..plan import cells as plan
 from ..plan import name
-
-EXECUTED = "executed:"
 
 
 class Rung(IntFlag):

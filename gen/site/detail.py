@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..build import index
+from ..build.index import EXECUTED
 from ..build.state import UnitRecord
 from ..plan import cells as plan
 from ..plan import explain
 from ..wheel.shipped import Shipped, files
 from . import roofline
 from .bench import Row
-from .coverage import EXECUTED, Cell, Unit
+from .coverage import Cell, Unit
 from .weight import Artifact
 
 Section = dict[str, Any]

@@ -12,11 +12,12 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
+from ..build.index import EXECUTED
 from ..plan import name
 from ..wheel.shipped import Shipped
 from . import roofline
 from .bench import Bench
-from .coverage import EXECUTED, LETTERS, WORDS, Coverage, Rung, Unit, rungs, top
+from .coverage import LETTERS, WORDS, Coverage, Rung, Unit, rungs, top
 from .weight import AXES, Artifact, by, total
 
 _HERE = Path(__file__).resolve().parent

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..plan import name
 from ..scale import costs
+from ..scale.weights import grouped
 from ..wheel.shipped import Shipped, files
 
 AXES = ("kernel", "format", "target")
@@ -65,8 +66,5 @@ def total(found: Iterable[Artifact]) -> Weight:
 
 def by(axis: str, found: Iterable[Artifact]) -> Mapping[str, Weight]:
     """Sums by one of AXES, the heaviest first."""
-    grouped: dict[str, list[Artifact]] = {}
-    for artifact in found:
-        grouped.setdefault(getattr(artifact, axis), []).append(artifact)
-    sums = {key: total(members) for key, members in grouped.items()}
+    sums = {key: total(members) for key, members in grouped(found, axis).items()}
     return dict(sorted(sums.items(), key=lambda item: (-item[1].size, item[0])))

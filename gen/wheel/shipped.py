@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..build.index import SECTIONS, VERSION
+from ..build.index import SECTIONS, VERSION, inside
 from ..plan import name
 from ..scale.weights import deflated
 
@@ -164,9 +164,8 @@ def _of_folder(folder: Path) -> bytes:
 
 
 def _in_folder(folder: Path, file: str) -> bytes | None:
-    pure = PurePosixPath(file)
     try:
-        return None if pure.is_absolute() or ".." in pure.parts else (folder / file).read_bytes()
+        return (folder / file).read_bytes() if inside(file) else None
     except OSError:
         return None
 
@@ -181,8 +180,8 @@ def _of_wheel(path: Path) -> tuple[bytes, dict[str, zipfile.ZipInfo]]:
                 what = f"{len(found)} of them: {', '.join(found)}" if found else "no index of artifacts"
                 raise ShippedError(f"{path}: wanted a wheel with one index, there is {what}")
             root = found[0].removesuffix(name.INDEX)
-            inside = [info for info in archive.infolist() if info.filename.startswith(root)]
-            return archive.read(found[0]), {info.filename[len(root) :]: info for info in inside}
+            members = [info for info in archive.infolist() if info.filename.startswith(root)]
+            return archive.read(found[0]), {info.filename[len(root) :]: info for info in members}
     except zipfile.BadZipFile as error:
         raise ShippedError(f"{path}: is no wheel, or a damaged one: {error}") from error
     except _UNREADABLE as error:
