@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import elf, metallib
 from ..emit.provenance import normalise_mode, rewrite
 from ..manifest.target import Target
+from . import elf, metallib
 
 _PATIENCE = 60  # seconds that a stub may take to answer
 

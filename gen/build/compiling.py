@@ -7,13 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import audit, gate, index, ninja, runner, state
-from ..plan import name, cells as plan
 from ..emit import provenance
-from ..toolchain import find as toolchain
-from .options import Options, Output, Progress
 from ..emit.provenance import BuildError
+from ..plan import cells as plan
+from ..plan import name
 from ..scale import costs, launcher, measured, pools
+from ..toolchain import find as toolchain
+from . import audit, gate, index, ninja, runner, state
+from .options import Options, Output, Progress
 from .state import ArtifactRecord, UnitRecord
 
 Pair = tuple[plan.Unit, UnitRecord]

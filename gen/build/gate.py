@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import elf
-from ..variants import spare
 from ..toolchain.tool import Tool, run_tool
+from ..variants import spare
+from . import elf
 
 GATES = {
     # warp-level

@@ -24,15 +24,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .. import __version__
-from ..toolchain import nvrtc
+from ..emit.provenance import BuildError
 from ..formats.axes import Format
 from ..formats.fragment import fragment
-from ..emit.provenance import BuildError
 from ..manifest.target import Target
+from ..toolchain import nvrtc
 
 VERSION = 2
 SECTIONS = ("targets", "kernels", "formats", "cells")
-EMITTED, COMPILED = "emitted", "compiled"
+EMITTED, COMPILED, EXECUTED = "emitted", "compiled", "executed:"  # and on which device
 Evidence = Mapping[str, Sequence[tuple[str, str]]]
 """Cell key -> (source sha256, label) of each run that passed."""
 
@@ -57,7 +57,7 @@ def read_evidence(folder: Path) -> dict[str, list[tuple[str, str]]]:
     for path in sorted(folder.glob("*.json")):
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
-            label = f"executed:{report['device']}"
+            label = f"{EXECUTED}{report['device']}"
             passed = [(str(c["cell"]), str(c["source_sha256"])) for c in report["cells"] if c["pass"] is True]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BuildError(f"{path}: is no evidence file: {type(error).__name__}: {error}") from error
@@ -190,11 +190,16 @@ def check_claims(kernel: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(kernel["check"]["file"], kernel["check"]["sha256"])] if "check" in kernel else []
 
 
+def inside(file: str) -> bool:
+    """Whether a path that an index names stays in its folder."""
+    pure = PurePosixPath(file)
+    return not (pure.is_absolute() or ".." in pure.parts)
+
+
 def _file_problems(folder: Path, key: str, claimed: Iterable[tuple[str, str]]) -> Iterator[str]:
     """claimed: (file, sha256) that the index has."""
     for file, expected in claimed:
-        pure = PurePosixPath(file)
-        if pure.is_absolute() or ".." in pure.parts:
+        if not inside(file):
             yield f"{key}: {file} is outside the folder"
         elif not (folder / file).is_file():
             yield f"{key}: {file} is missing"

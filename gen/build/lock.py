@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..plan import name
 from ..emit import provenance
 from ..emit.provenance import BuildError
+from ..plan import name
 
 
 @contextlib.contextmanager

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..plan import name
-from . import state
 from ..plan.cells import Unit
 from ..scale import pools
 from ..scale.pools import Task, pool_of
-from .state import UnitRecord
-from ..toolchain.tool import Tool
 from ..toolchain.find import Toolchain, march, runs_here
+from ..toolchain.tool import Tool
+from . import state
+from .state import UnitRecord
 
 NVCC_FLAGS = ("-cubin", "-std=c++17", "-O3", "-DNDEBUG", "-allow-unsupported-compiler")
 KIND_FLAGS = {

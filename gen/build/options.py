@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..plan import cells as plan
-from . import state
-from ..toolchain import find as toolchain
 from ..scale import costs
 from ..scale.shards import Shard
+from ..toolchain import find as toolchain
+from . import state
 
 Progress = Callable[[str, int, int, str], None]
 

@@ -11,20 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..emit import text as emit, provenance
-from . import index, runner, state
-from ..plan import name, cells as plan
-from ..toolchain import find as toolchain
-from .compiling import Compiled, Pair, built, compile_all, outputs
+from ..emit import provenance
+from ..emit import text as emit
 from ..emit.emission import emit_all, render_all
-from .lock import lock
-from .options import Options, Output, Row, Summary
-from ..project import shipped_checks
 from ..emit.provenance import BuildError
+from ..plan import cells as plan
+from ..plan import name
+from ..project import shipped_checks
 from ..scale import costs, overweight, shards
 from ..scale.budgets import Budgets
-from .state import ArtifactRecord, UnitRecord
+from ..toolchain import find as toolchain
 from ..tuning import table
+from . import index, runner, state
+from .compiling import Compiled, Pair, built, compile_all, outputs
+from .lock import lock
+from .options import Options, Output, Row, Summary
+from .state import ArtifactRecord, UnitRecord
 
 
 def generate(options: Options, output: Output) -> Summary:

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..plan import name
 from ..emit import provenance
 from ..formats.axes import Format
 from ..lower import templates
 from ..manifest.reader import KernelSpec
-from ..plan.cells import Unit
 from ..manifest.target import Target
+from ..plan import name
+from ..plan.cells import Unit
 
 DSL, LEAN, CUTLASS = "dsl", "lean", "cutlass"
 KINDS = (DSL, LEAN, CUTLASS)

@@ -30,10 +30,11 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..emit import provenance
-    from ..wheel import sbom, shipped
+    from ..wheel import archive, sbom, shipped
 
     found = shipped.read(args.artifacts)
-    data = sbom.document(found.index, args.name, args.version, args.licence, dict(args.linked), sbom.epoch())
+    named = args.name, args.version, args.licence
+    data = sbom.document(found.index, *named, dict(args.linked), archive.epoch())
     if args.out:
         provenance.write(args.out, data.decode())
     else:

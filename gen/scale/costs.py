@@ -239,6 +239,12 @@ def _remembered(out: Path) -> dict[str, list[float]]:
         return {}
 
 
+def compiled(out: Path) -> dict[str, Row]:
+    """Output -> what its last compile took: as a build measured it, else as ninja's log has it."""
+    logged = {path: Row(1, took) for path, took in runner.seconds(out).items()}
+    return {**logged, **{path: Row(1, w, p, kb / 1000) for path, (w, p, kb) in _remembered(out).items()}}
+
+
 def collect(folders: Iterable[Path]) -> Costs:
     """From the work folders of builds, whatever their manifests and shards. Where a build measured nothing,
     seconds are those of ninja's log. BuildError for a folder in which nothing was built."""
@@ -258,17 +264,14 @@ def collect(folders: Iterable[Path]) -> Costs:
 
 def _built(out: Path) -> Iterator[tuple[tuple[str, str, str], Row]]:
     """((kernel, target, kind), row) of each compile whose artifact is of the folder's last plan."""
-    measured, logged = _remembered(out), runner.seconds(out)
+    rows = compiled(out)
     for record in state.load_units(out).values():
         kernel, _, target = record.unit.split("/")
         if record.seconds:
             yield (kernel, target, EMIT), Row(1, record.seconds, record.seconds)
         for path, kind in _kinds(record, target):
-            if path in measured:
-                wall, processor, kilobytes = measured[path]
-                yield (kernel, target, kind), Row(1, wall, processor, kilobytes / 1000)
-            elif path in logged:
-                yield (kernel, target, kind), Row(1, logged[path])
+            if path in rows:
+                yield (kernel, target, kind), rows[path]
 
 
 def _kinds(record: state.UnitRecord, target: str) -> Iterator[tuple[str, str]]:

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..build.index import check_claims, claims
 from ..emit.provenance import BuildError
 from ..plan import name
 
+T = TypeVar("T")
 BINARY, SOURCE, INDEX = KINDS = ("binaries", "sources", "index")
 _ENTRY = 30 + 46  # bytes of a file's two headers in a zip archive, beside its name, which both have
 
@@ -50,7 +51,7 @@ def weigh(folder: Path, sections: Mapping[str, Any], index: bytes) -> list[Item]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # zlib works without the lock
         sizes = pool.map(lambda path: _sizes(folder, path), owners)
         items = [Item(path, *owner, *size) for (path, owner), size in zip(owners.items(), sizes)]
-    return [*items, Item(name.INDEX, INDEX, "", "", "", len(index), deflated(name.INDEX, index))]
+    return [*items, Item(name.INDEX, INDEX, "", "", "", len(index), _entry(name.INDEX, index))]
 
 
 def _files(cell: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
@@ -65,13 +66,18 @@ def _sizes(folder: Path, path: str) -> tuple[int, int]:
         data = (folder / path).read_bytes()
     except OSError as error:
         raise BuildError(f"{folder / path}: cannot be read: {error.strerror}; build again") from error
-    return len(data), deflated(path, data)
+    return len(data), _entry(path, data)
 
 
-def deflated(path: str, data: bytes) -> int:
-    """Bytes of a file in a wheel: Python's zipfile at its default level, and the entry's headers."""
+def _entry(path: str, data: bytes) -> int:
+    """Bytes of a file in a wheel, with its headers."""
+    return deflated(data) + _ENTRY + 2 * len(path)
+
+
+def deflated(data: bytes) -> int:
+    """Bytes of a file's data in a wheel: as Python's zipfile has them at its default level."""
     squeeze = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return len(squeeze.compress(data)) + len(squeeze.flush()) + _ENTRY + 2 * len(path)
+    return len(squeeze.compress(data)) + len(squeeze.flush())
 
 
 def total(items: Iterable[Item]) -> Total:
@@ -82,9 +88,14 @@ def total(items: Iterable[Item]) -> Total:
 
 def by(items: Sequence[Item], axis: str) -> dict[str, Total]:
     """Sums for each kernel, format or target, heaviest in a wheel first; files of none are left out."""
-    groups: dict[str, list[Item]] = {}
+    sums = {key: total(group) for key, group in grouped(items, axis).items()}
+    return dict(sorted(sums.items(), key=lambda pair: (-pair[1].wheel, pair[0])))
+
+
+def grouped(items: Iterable[T], axis: str) -> dict[str, list[T]]:
+    """Items by an attribute; those where it is empty are left out."""
+    groups: dict[str, list[T]] = {}
     for item in items:
         if key := getattr(item, axis):
             groups.setdefault(key, []).append(item)
-    sums = {key: total(group) for key, group in groups.items()}
-    return dict(sorted(sums.items(), key=lambda pair: (-pair[1].wheel, pair[0])))
+    return groups

@@ -11,10 +11,9 @@ from functools import reduce
 from typing import Any
 
 from ..build import index
+from ..build.index import EXECUTED
 from ..plan import cells as plan
 from ..plan import name
-
-EXECUTED = "executed:"
 
 
 class Rung(IntFlag):
@@ -150,9 +149,9 @@ class Coverage:
         )
 
 
-def of_index(found: Mapping[str, Any]) -> Iterator[Cell]:
+def of_index(cells: Iterable[Mapping[str, Any]]) -> Iterator[Cell]:
     """The cells of an index, which are jobs."""
-    for cell in found["cells"]:
+    for cell in cells:
         fmt, evidence = cell.get("format") or name.NO_FORMAT, tuple(map(str, cell["evidence"]))
         yield Cell(cell["key"], cell["kernel"], fmt, cell["dtype"], cell["target"], evidence=evidence)
 

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..build import index
+from ..build.index import EXECUTED
 from ..build.state import UnitRecord
 from ..plan import cells as plan
 from ..plan import explain
+from ..wheel.shipped import Shipped, files
 from . import roofline
 from .bench import Row
-from .coverage import EXECUTED, Cell, Unit
-from .shipped import LEVEL, Shipped
+from .coverage import Cell, Unit
+from .weight import Artifact
 
 Section = dict[str, Any]
 """{"title", "head": columns, or none for names and values, "rows": lists of texts}."""
@@ -39,19 +41,18 @@ def _safe(part: str) -> str:
 def script(
     unit: Unit,
     shipped: Shipped,
+    weights: Mapping[str, Artifact],
     cells: Sequence[Mapping[str, Any]],
     planned: plan.Unit | None = None,
     timings: Sequence[tuple[str, Row]] = (),
 ) -> str:
-    """The data of one unit. `cells`: its records of the index; `planned`: what the manifest makes of it;
-    `timings`: (device, row) of benchmarks."""
-    formats = {record["key"]: record for record in shipped.index["formats"]}
-    targets = {record["key"]: record for record in shipped.index["targets"]}
+    """The data of one unit. `weights`: artifacts by path; `cells`: its records of the index; `planned`: what
+    the manifest makes of it; `timings`: (device, row) of benchmarks."""
     sections = [
-        *_axes(formats.get(unit.format), planned),
-        *_target(targets.get(unit.target), planned),
+        *_axes(shipped.sections["formats"].get(unit.format), planned),
+        *_target(shipped.sections["targets"].get(unit.target), planned),
         _cells(unit, cells),
-        *_made(unit, shipped, cells, planned),
+        *_made(unit, weights, cells, planned),
         *_entries(cells),
         *_tiles(planned),
         *_measured(timings),
@@ -98,7 +99,10 @@ def _proof(cell: Cell) -> str:
 
 
 def _made(
-    unit: Unit, shipped: Shipped, cells: Sequence[Mapping[str, Any]], planned: plan.Unit | None
+    unit: Unit,
+    weights: Mapping[str, Artifact],
+    cells: Sequence[Mapping[str, Any]],
+    planned: plan.Unit | None,
 ) -> Iterator[Section]:
     """Source, compiler calls, artifacts."""
     if not cells:
@@ -111,16 +115,16 @@ def _made(
     if planned:
         calls = explain.commands(planned, _record(unit, first))
         yield {"title": "Compiler calls", "head": [], "rows": [[call] for call in calls]}
-    files = [*first["files"], *([stub] if "file" in stub else [])]
     rows = [
         [
-            file["file"],
-            _bytes(file["size"]),
-            _bytes(shipped.compressed.get(file["file"])),
-            f"{shipped.seconds[file['file']]:.1f} s" if file["file"] in shipped.seconds else "",
-            file["sha256"],
+            file.path,
+            _bytes(file.size),
+            _bytes(weight.compressed),
+            "" if weight.seconds is None else f"{weight.seconds:.1f} s",
+            file.sha256,
         ]
-        for file in files
+        for file in files(first)
+        for weight in (weights[file.path],)
     ]
     if rows:
         head = ["file", "bytes", "compressed", "compiled in", "SHA-256"]
@@ -199,13 +203,13 @@ def _sources(shipped: Shipped, cells: Sequence[Mapping[str, Any]]) -> Iterator[S
     claims = [(cells[0]["source"], cells[0]["source_sha256"])] if cells else []
     claims += [(s["source"], s["source_sha256"]) for s in (cells[0].get("stub"),) if s] if cells else []
     for file, expected in claims:
-        data = shipped.read(file)
+        data = shipped.content(file)
         if data is None:
             yield {"file": file, "note": "The source is not shipped."}
         elif index.sha256(data) != expected:
             yield {"file": file, "note": "The file is not the one that was indexed: its SHA-256 differs."}
         else:
-            packed = base64.b64encode(zlib.compress(data, LEVEL)).decode("ascii")
+            packed = base64.b64encode(zlib.compress(data)).decode("ascii")
             yield {"file": file, "bytes": len(data), "data": packed}
 
 

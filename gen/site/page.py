@@ -12,26 +12,28 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
+from ..build.index import EXECUTED
 from ..plan import name
+from ..wheel.shipped import Shipped
 from . import roofline
 from .bench import Bench
-from .coverage import EXECUTED, LETTERS, WORDS, Coverage, Rung, Unit, rungs, top
-from .shipped import Shipped
-from .weight import AXES, Artifact, artifacts, by, total
+from .coverage import LETTERS, WORDS, Coverage, Rung, Unit, rungs, top
+from .weight import AXES, Artifact, by, total
 
 _HERE = Path(__file__).resolve().parent
 _LONGEST = 10
 _CLASSES = {Rung.EMITTED: "e", Rung.COMPILED: "c", Rung.TEXT: "t", Rung.DEVICE: "d"}
 
 
-def render(cover: Coverage, shipped: Shipped, benches: Sequence[Bench], planned: bool) -> str:
+def render(
+    cover: Coverage, shipped: Shipped, found: Sequence[Artifact], benches: Sequence[Bench], planned: bool
+) -> str:
     """The whole page. planned: whether a manifest says what is refused, skipped or still to be built."""
-    found = artifacts(shipped)
     style, script = ((_HERE / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     view = {
-        "label": shipped.label,
-        "generator": shipped.index.get("generator", ""),
-        "compilers": sorted((shipped.index.get("compilers") or {}).items()),
+        "label": Path(shipped.where).name,
+        "generator": shipped.header["generator"] or "",
+        "compilers": sorted(shipped.header["compilers"].items()),
         "style": Markup(style),
         "script": Markup(script),
         "style_hash": _hash(style),

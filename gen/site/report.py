@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,9 +11,9 @@ from typing import Any
 from ..build import index
 from ..emit.provenance import BuildError
 from ..plan import name
-from . import bench, coverage, detail, page, write
+from ..wheel.shipped import Shipped, read
+from . import bench, coverage, detail, page, weight, write
 from .planned import Planned
-from .shipped import Shipped, open_artifacts
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,17 @@ class Made:
 
 
 def report(artifacts: Path, out: Path, benches: Iterable[Path] = (), planned: Planned | None = None) -> Made:
-    """Write a report. BuildError names what cannot be read, or where nothing may be written."""
-    shipped = open_artifacts(artifacts)
+    """Write a report. ShippedError: these are no artifacts. BuildError names what else cannot be read, or
+    where nothing may be written."""
+    shipped = read(artifacts)
+    found = weight.artifacts(shipped)
     measured = [bench.read(path) for path in benches]
     cover = coverage_of(shipped, planned)
     files: dict[str, Callable[[], str]] = {
-        write.PAGE: partial(page.render, cover, shipped, measured, planned is not None)
+        write.PAGE: partial(page.render, cover, shipped, found, measured, planned is not None)
     }
-    records: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for cell in shipped.index["cells"]:
+    records: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for cell in shipped.cells.values():
         records.setdefault((cell["kernel"], cell.get("format") or name.NO_FORMAT, cell["target"]), []).append(
             cell
         )
@@ -42,10 +44,11 @@ def report(artifacts: Path, out: Path, benches: Iterable[Path] = (), planned: Pl
     for file in measured:
         for row in file.rows:
             timings.setdefault(row.unit, []).append((file.device, row))
+    weights = {artifact.path: artifact for artifact in found}
     for key, unit in cover.units.items():
         of_plan = planned.units.get(unit.key) if planned else None
         of_unit = records.get(key, ()), of_plan, timings.get(key, ())
-        files[detail.path(unit)] = partial(_script, unit, shipped, *of_unit)
+        files[detail.path(unit)] = partial(_script, unit, shipped, weights, *of_unit)
     changed = write.write(out, files)
     return Made(cover.count().cells, len(cover.units), changed)
 
@@ -53,9 +56,8 @@ def report(artifacts: Path, out: Path, benches: Iterable[Path] = (), planned: Pl
 def coverage_of(shipped: Shipped, planned: Planned | None) -> coverage.Coverage:
     """The cells of an index, with what a plan adds. BuildError where index and manifest mean two things by
     one name."""
-    targets = {record["key"]: record for record in shipped.index["targets"]}
-    formats = {record["key"]: record for record in shipped.index["formats"]}
-    cells = coverage.of_index(shipped.index)
+    targets, formats = shipped.sections["targets"], shipped.sections["formats"]
+    cells = coverage.of_index(shipped.cells.values())
     if planned:
         _check_same("target", targets, planned.targets)
         _check_same("format", formats, planned.formats)
@@ -76,4 +78,4 @@ def _script(unit: coverage.Unit, shipped: Shipped, *more: Any) -> str:
         return detail.script(unit, shipped, *more)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         what = f"{type(error).__name__}: {error}"
-        raise BuildError(f"{shipped.label}: is damaged: unit {unit.key}: {what}; build it again") from error
+        raise BuildError(f"{shipped.where}: is damaged: unit {unit.key}: {what}; build it again") from error

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..plan import name
-from .shipped import Shipped, files
+from ..scale import costs
+from ..scale.weights import grouped
+from ..wheel.shipped import Shipped, files
 
 AXES = ("kernel", "format", "target")
 
@@ -36,15 +39,15 @@ class Weight:
 
 def artifacts(shipped: Shipped) -> tuple[Artifact, ...]:
     """Every binary and host stub of an index, each once, by path."""
-    owners = {
-        file["file"]: (cell["kernel"], cell.get("format") or name.NO_FORMAT, cell["target"])
-        for cell in shipped.index["cells"]
-        for file in (*cell["files"], cell.get("stub", {}))
-        if "file" in file
+    found = {
+        file.path: (cell["kernel"], cell.get("format") or name.NO_FORMAT, cell["target"], file.size)
+        for cell in shipped.cells.values()
+        for file in files(cell)
     }
+    compressed, took = shipped.compressed(found), costs.compiled(Path(shipped.where))
+    seconds = {path: row.wall for path, row in took.items()}
     return tuple(
-        Artifact(path, *owners[path], size, shipped.compressed.get(path), shipped.seconds.get(path))
-        for path, size in sorted(files(shipped.index).items())
+        Artifact(path, *found[path], compressed.get(path), seconds.get(path)) for path in sorted(found)
     )
 
 
@@ -63,8 +66,5 @@ def total(found: Iterable[Artifact]) -> Weight:
 
 def by(axis: str, found: Iterable[Artifact]) -> Mapping[str, Weight]:
     """Sums by one of AXES, the heaviest first."""
-    grouped: dict[str, list[Artifact]] = {}
-    for artifact in found:
-        grouped.setdefault(getattr(artifact, axis), []).append(artifact)
-    sums = {key: total(members) for key, members in grouped.items()}
+    sums = {key: total(members) for key, members in grouped(found, axis).items()}
     return dict(sorted(sums.items(), key=lambda item: (-item[1].size, item[0])))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import csv
+import datetime
 import hashlib
 import io
 import os
-import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +22,12 @@ from ..emit.provenance import MODE, BuildError
 from .tags import ANY
 
 EPOCH = "SOURCE_DATE_EPOCH"
-_FIRST, _LAST = 315532800, 4354819199  # what a zip file can say: 1980 to 2107
+_FIRST = datetime.datetime(1980, 1, 1, tzinfo=datetime.timezone.utc)  # that a zip file can say
+_LAST = datetime.datetime(2107, 12, 31, 23, 59, 59, tzinfo=datetime.timezone.utc)
 _METADATA = "2.4"
+
+Moment = tuple[int, int, int, int, int, int]
+"""As a zip file has it: year to second."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def _dist_info(wheel: Wheel) -> dict[str, bytes]:
     return {f"{wheel.stem}.dist-info/{name}": files[name] for name in sorted(files)}
 
 
-def pack(wheel: Wheel, moment: tuple[int, int, int, int, int, int]) -> bytes:
+def pack(wheel: Wheel, moment: Moment) -> bytes:
     """The wheel, its files sorted, its dist-info last as its specification has it. BuildError names a file
     that cannot be read."""
     content = {name: wheel.files[name] for name in sorted(wheel.files)} | _dist_info(wheel)
@@ -102,9 +106,7 @@ def pack(wheel: Wheel, moment: tuple[int, int, int, int, int, int]) -> bytes:
     return target.getvalue()
 
 
-def _add(
-    archive: zipfile.ZipFile, name: str, data: bytes, moment: tuple[int, int, int, int, int, int]
-) -> None:
+def _add(archive: zipfile.ZipFile, name: str, data: bytes, moment: Moment) -> None:
     info = zipfile.ZipInfo(name, moment)
     info.create_system, info.external_attr = 3, (0o100000 | MODE) << 16  # of Unix, whoever packs
     archive.writestr(info, data, zipfile.ZIP_DEFLATED, 9)
@@ -124,15 +126,20 @@ def read(path: Path) -> bytes:
         raise BuildError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def moment() -> tuple[int, int, int, int, int, int]:
-    """The time that every file of a wheel gets: SOURCE_DATE_EPOCH, else the first that a zip file can say.
-    BuildError for one that is no number."""
+def epoch() -> datetime.datetime | None:
+    """The time of SOURCE_DATE_EPOCH; None where it is not set. BuildError where it is none."""
     text = os.environ.get(EPOCH, "")
-    if not text:
-        seconds = _FIRST
-    elif text.isascii() and text.isdecimal():
-        seconds = min(max(int(text), _FIRST), _LAST)
-    else:
-        raise BuildError(f"{EPOCH} is {text!r}; want seconds since 1970, as `date +%s` has them")
-    year, month, day, hour, minute, second, *_ = time.gmtime(seconds)
-    return year, month, day, hour, minute, second
+    wanted = f"{EPOCH}={text}: wanted a whole number of seconds since 1970, as `date +%s` has them"
+    if text and not (text.isascii() and text.isdecimal()):
+        raise BuildError(wanted)
+    try:
+        return datetime.datetime.fromtimestamp(int(text), datetime.timezone.utc) if text else None
+    except (ValueError, OverflowError, OSError) as error:
+        raise BuildError(f"{wanted} ({error})") from error
+
+
+def moment() -> Moment:
+    """The time that every file of a wheel gets: SOURCE_DATE_EPOCH within what a zip file can say, else the
+    first of it. Raises as `epoch` does."""
+    found = min(max(epoch() or _FIRST, _FIRST), _LAST)
+    return found.year, found.month, found.day, found.hour, found.minute, found.second

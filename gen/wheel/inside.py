@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..emit.provenance import BuildError
-from . import sbom, shipped
+from . import archive, sbom, shipped
 
 FOLDER = Path(__file__).resolve().parents[2] / "LICENSES"
 """In a checkout, and in an installed wheel, where it lies in the package."""
@@ -18,8 +18,8 @@ _TEXTS = {sbom.CUTLASS.name: "CUTLASS.txt"}
 
 def files(index: Mapping[str, Any], name: str, version: str, licence: str = "") -> dict[str, bytes]:
     """Path in the .dist-info folder -> content, for a wheel that carries the artifacts of this index. Raises
-    as `sbom.document` and `sbom.epoch` do."""
-    document = sbom.document(index, name, version, licence, time=sbom.epoch())
+    as `sbom.document` and `archive.epoch` do."""
+    document = sbom.document(index, name, version, licence, time=archive.epoch())
     licences = {f"licenses/{file}": text for file, text in texts(index).items()}
     return {sbom.PATH.format(name=name): document, **licences}
 

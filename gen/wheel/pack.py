@@ -181,7 +181,7 @@ def _platform(folder: Path, paths: Iterable[str]) -> Platform:
         raise BuildError(f"{folder}: {error}") from error
 
 
-def _write(out: Path, wheel: Wheel, found: Index, note: str, moment: Any) -> Packed:
+def _write(out: Path, wheel: Wheel, found: Index, note: str, moment: archive.Moment) -> Packed:
     path, data = out / wheel.file_name, archive.pack(wheel, moment)
     provenance.rewrite(path, data)
     cells = len(found["cells"]) if wheel.files else 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +23,6 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from ..build import state
-from ..emit.provenance import BuildError
 from .shipped import File, Shipped, ShippedError, files, of
 
 PATH = "sboms/{name}.cdx.json"
@@ -113,16 +111,6 @@ def groups(shipped: Shipped) -> list[Group]:
         for name, members in sorted(found.items())
         if members
     ]
-
-
-def epoch() -> datetime.datetime | None:
-    """The time of SOURCE_DATE_EPOCH; None where it is not set. BuildError where it is none."""
-    text = os.environ.get("SOURCE_DATE_EPOCH", "")
-    try:
-        return datetime.datetime.fromtimestamp(int(text), datetime.timezone.utc) if text else None
-    except (ValueError, OverflowError, OSError) as error:
-        wanted = "wanted a whole number of seconds since 1970"
-        raise BuildError(f"SOURCE_DATE_EPOCH={text}: {wanted} ({error})") from error
 
 
 def document(

@@ -1,20 +1,36 @@
-"""What an artifact folder, or a wheel, ships: its index, read where it lies. A wheel is not unpacked."""
+"""What an artifact folder, or a wheel, ships: its index and its files, read where they lie. A wheel is not
+unpacked."""
 
 from __future__ import annotations
 
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..build.index import SECTIONS, VERSION
+from ..build.index import SECTIONS, VERSION, inside
 from ..plan import name
+from ..scale.weights import deflated
 
 _HEAD = b'{"wootz_index":'
-_NEEDED = ("key", "target", "files", "source", "source_sha256", "evidence", "entries")
+_NEEDED: Mapping[str, type] = {
+    "key": str,
+    "kernel": str,
+    "dtype": str,
+    "target": str,
+    "files": list,
+    "source": str,
+    "source_sha256": str,
+    "evidence": list,
+    "entries": list,
+}
+"""What is read of every cell."""
+_UNREADABLE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError)
+"""What a damaged archive raises."""
 
 
 class ShippedError(Exception):
@@ -33,42 +49,58 @@ class File:
 
 @dataclass(frozen=True)
 class Shipped:
-    """The index of one folder or wheel. sections: its records by key, in the index' order."""
+    """The index of one folder or wheel. sections: its records by key, in the index' order. content: a file's
+    bytes by its path in the index, None where it is not there. stored: of a wheel's files, bytes in it."""
 
     where: str
     index: Mapping[str, Any]
     header: Mapping[str, Any]
     sections: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    content: Callable[[str], bytes | None] = lambda _: None
+    stored: Mapping[str, int] | None = None
 
     @property
     def cells(self) -> Mapping[str, Mapping[str, Any]]:
         """The records of the cells, by key."""
         return self.sections["cells"]
 
+    def compressed(self, paths: Iterable[str]) -> dict[str, int]:
+        """Bytes of files in a wheel, without the headers of the archive: of those that are there."""
+        ordered = sorted(paths)
+        if self.stored is not None:
+            return {path: self.stored[path] for path in ordered if path in self.stored}
+
+        def one(path: str) -> int | None:
+            data = self.content(path)
+            return None if data is None else deflated(data)
+
+        with ThreadPoolExecutor() as pool:  # zlib works without the lock
+            return {path: size for path, size in zip(ordered, pool.map(one, ordered)) if size is not None}
+
 
 def read(path: Path) -> Shipped:
     """The index in a folder, or in a wheel's file. ShippedError: neither is there, there is no index or more
     than one, or it is damaged."""
     if path.is_dir():
-        data = _of_folder(path)
-    elif path.is_file():
-        data = _of_wheel(path)
-    else:
-        raise ShippedError(f"{path}: no such folder or wheel")
-    return parse(data, str(path))
+        return parse(_of_folder(path), str(path), lambda file: _in_folder(path, file))
+    if path.is_file():
+        data, members = _of_wheel(path)
+        stored = {file: info.compress_size for file, info in members.items()}
+        return parse(data, str(path), lambda file: _in_wheel(path, members.get(file)), stored)
+    raise ShippedError(f"{path}: no such folder or wheel")
 
 
-def parse(data: bytes, where: str) -> Shipped:
-    """An index' bytes. ShippedError says in what it is none."""
+def parse(data: bytes, where: str, *more: Any) -> Shipped:
+    """An index' bytes; more: content, stored. ShippedError says in what it is none."""
     try:
         index = json.loads(data)
     except ValueError as error:
         raise ShippedError(f"{where}: its index is damaged: {error}; build or download it again") from error
-    return of(index, where)
+    return of(index, where, *more)
 
 
-def of(index: Any, where: str) -> Shipped:
-    """An index as it was read from JSON. ShippedError says in what it is none."""
+def of(index: Any, where: str, *more: Any) -> Shipped:
+    """An index as it was read from JSON; more: content, stored. ShippedError says in what it is none."""
     if not isinstance(index, dict) or "wootz_index" not in index:
         raise ShippedError(f"{where}: its index.json is none of wootz")
     if index["wootz_index"] != VERSION:
@@ -77,7 +109,11 @@ def of(index: Any, where: str) -> Shipped:
     header = {key: index.get(key) for key in ("generator", "compilers", "nvrtc")}
     if not isinstance(header["compilers"], dict):
         raise ShippedError(f"{where}: its index is damaged: it has no list of compilers")
-    return Shipped(where, index, header, {section: _section(index, section, where) for section in SECTIONS})
+    sections = {section: _section(index, section, where) for section in SECTIONS}
+    for key, cell in sections["cells"].items():
+        if problem := next(_problems(cell, sections["targets"].keys()), None):
+            raise ShippedError(f"{where}: its index is damaged: cell {key} {problem}")
+    return Shipped(where, index, header, sections, *more)
 
 
 def files(cell: Mapping[str, Any]) -> tuple[File, ...]:
@@ -97,21 +133,22 @@ def _section(index: Mapping[str, Any], section: str, where: str) -> dict[str, Ma
                 f"{where}: its index is damaged: section {section!r} is no list of records with a key each"
             )
         found[key] = record
-    if section == "cells":
-        for key, cell in found.items():
-            _check(key, cell, where)
     return found
 
 
-def _check(key: str, cell: Mapping[str, Any], where: str) -> None:
-    missing: Sequence[str] = [field for field in _NEEDED if field not in cell]
+def _problems(cell: Mapping[str, Any], targets: Set[str]) -> Iterator[str]:
+    for field, kind in _NEEDED.items():
+        if field not in cell:
+            yield f"lacks {field}"
+        elif not isinstance(cell[field], kind):
+            yield f"has {field} of type {type(cell[field]).__name__}, wanted {kind.__name__}"
+    if cell.get("target") not in targets:
+        yield f"is for {cell['target']}, which is no target of it"
     try:
-        whole = all(isinstance(f.size, int) and isinstance(f.path, str) for f in files(cell))
+        if not all(isinstance(f.size, int) and isinstance(f.path, str) for f in files(cell)):
+            yield "has a file without path or size"
     except (KeyError, TypeError) as error:
-        whole, missing = False, [*missing, str(error)]
-    if missing or not whole:
-        what = f"lacks {', '.join(missing)}" if missing else "has a file without path or size"
-        raise ShippedError(f"{where}: its index is damaged: cell {key} {what}")
+        yield f"lacks {error}"
 
 
 def _of_folder(folder: Path) -> bytes:
@@ -126,7 +163,15 @@ def _of_folder(folder: Path) -> bytes:
         raise ShippedError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _of_wheel(path: Path) -> bytes:
+def _in_folder(folder: Path, file: str) -> bytes | None:
+    try:
+        return (folder / file).read_bytes() if inside(file) else None
+    except OSError:
+        return None
+
+
+def _of_wheel(path: Path) -> tuple[bytes, dict[str, zipfile.ZipInfo]]:
+    """The index, and the members by their paths in it."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [n for n in archive.namelist() if PurePosixPath(n).name == name.INDEX]
@@ -134,11 +179,21 @@ def _of_wheel(path: Path) -> bytes:
             if len(found) != 1:
                 what = f"{len(found)} of them: {', '.join(found)}" if found else "no index of artifacts"
                 raise ShippedError(f"{path}: wanted a wheel with one index, there is {what}")
-            return archive.read(found[0])
+            root = found[0].removesuffix(name.INDEX)
+            members = [info for info in archive.infolist() if info.filename.startswith(root)]
+            return archive.read(found[0]), {info.filename[len(root) :]: info for info in members}
     except zipfile.BadZipFile as error:
         raise ShippedError(f"{path}: is no wheel, or a damaged one: {error}") from error
-    except (OSError, EOFError, zlib.error, RuntimeError, NotImplementedError) as error:
+    except _UNREADABLE as error:
         raise ShippedError(f"{path}: cannot be read as a wheel: {error}") from error
+
+
+def _in_wheel(path: Path, member: zipfile.ZipInfo | None) -> bytes | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(member) if member else None
+    except _UNREADABLE:
+        return None
 
 
 def _begins(archive: zipfile.ZipFile, member: str) -> bool:

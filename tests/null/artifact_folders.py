@@ -24,6 +24,7 @@ def cell(kernel: str, target: str = "cpu", dtype: str = "f32", **changes: Any) -
     return {
         "key": f"{kernel}/-/{dtype}/{target}",
         "kernel": kernel,
+        "dtype": dtype,
         "target": target,
         "files": [binary] if size else [],
         **({"stub": {**stub, "source": "s", "source_sha256": _sha("s")}} if cutlass else {}),

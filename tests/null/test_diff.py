@@ -154,6 +154,8 @@ BAD = {
     "section 'cells'": lambda at: folder(at, text(OLD[0], OLD[0])),
     "cell gemm/-/f32/sm_90a lacks evidence": lambda at: folder(at, without(text(OLD[2]), "evidence")),
     "cell gemm/-/f32/sm_90a lacks 'sha256'": lambda at: folder(at, without(text(OLD[2]), "sha256")),
+    "has evidence of type str, wanted list": lambda at: folder(at, text(cell("copy", evidence="emitted"))),
+    "is for cpu, which is no target": lambda at: folder(at, text(*OLD).replace('{"key":"cpu"', '{"key":"x"')),
     "without path or size": lambda at: folder(at, text(cell("copy", size="1"))),
 }
 
@@ -162,10 +164,17 @@ BAD = {
 def test_bad_input_is_told_in_a_line(says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = str(folder(tmp_path / "good", text(*OLD)))
     bad = str(BAD[says](tmp_path / "bad") if (tmp_path / "bad").mkdir() is None else "")
-    for command in (["diff", bad, good], ["diff", good, bad], ["sbom", bad, "--name", "n", "--version", "1"]):
+    site = tmp_path / "site"
+    for command in (
+        ["diff", bad, good],
+        ["diff", good, bad],
+        ["sbom", bad, "--name", "n", "--version", "1"],
+        ["report", "--artifacts", bad, "--out", str(site)],
+    ):
         assert cli.main(command) == 2
         printed = capsys.readouterr()
         assert printed.out == ""
         assert printed.err.startswith(f"wootz: {bad}: ")
         assert says in printed.err
         assert printed.err.count("\n") == 1
+    assert not site.exists()

@@ -318,7 +318,7 @@ def test_a_bad_time(
     cubins: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(archive.EPOCH, "yesterday")
-    assert "SOURCE_DATE_EPOCH is 'yesterday'; want seconds" in refused(capsys, cubins, tmp_path / "dist")
+    assert "SOURCE_DATE_EPOCH=yesterday: wanted a whole number" in refused(capsys, cubins, tmp_path / "dist")
 
 
 def test_a_licence_that_is_not_there(

@@ -89,3 +89,9 @@ def test_only_what_publishes_may_write() -> None:
     assert workflow["permissions"] == {"contents": "read"}
     assert [name for name, job in workflow["jobs"].items() if "permissions" in job] == ["publish"]
     assert workflow["jobs"]["publish"]["if"] == "github.ref_type == 'tag'"
+
+
+def test_a_source_archive_leaves_out_folders_of_the_root_only() -> None:
+    """A bare "build" would take gen/build away, from wheels too."""
+    (patterns,) = re.findall(r"^sdist\.exclude = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.M)
+    assert all(pattern.startswith('"/') for pattern in patterns.split(", "))

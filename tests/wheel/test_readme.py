@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
 import os
 import re
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 from wheel_tools import ROOT, Clean
 
+from gen import commands
 from gen.plan import cells as plan
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -54,6 +57,18 @@ def test_every_kernel_is_in_the_table() -> None:
     assert not missing
 
 
+def test_the_table_of_commands_is_complete() -> None:
+    rows = re.findall(r"^\| `wootz (\S+)(.*?)` \|", section("The command line"), re.M)
+    assert sorted(name for name, _ in rows) == sorted((*commands.NAMES, *commands.RUN_TIME))
+    for name, told in rows:  # --out of export is one of its kinds
+        if name in commands.NAMES:
+            parser = argparse.ArgumentParser()
+            importlib.import_module(f"gen.commands.{name}").options(parser)
+            assert {*re.findall(r"--?[a-z]\S*?(?=[ \]]|$)", told)} - {"--out"} <= {
+                *parser._option_string_actions
+            }
+
+
 def test_the_worked_format(tmp_path: Path) -> None:
     commands = block("Add a format", "sh")
     name = re.search(r"wootz check (\S+)", commands)
@@ -84,13 +99,20 @@ def test_the_worked_format(tmp_path: Path) -> None:
     assert printed.startswith("QuantizedTensor(book3, 4x300")
 
 
+def of_root(folder: Path) -> list[str]:
+    """What lies beside the sources, not the folders of these names among them."""
+    return ["build", "artifacts"] if folder == ROOT else []
+
+
 @pytest.mark.slow
 def test_the_worked_kernel(tmp_path: Path) -> None:
     """The chapter's files in a copy of the checkout, and its commands in an environment of their own."""
     chapter = section("Add a kernel")
     checkout, environment = tmp_path / "checkout", tmp_path / "environment"
-    ignored = shutil.ignore_patterns(".git", "build", "tests", "*.so", "__pycache__", ".venv")
-    shutil.copytree(ROOT, checkout, ignore=ignored)
+    ignored = shutil.ignore_patterns(".git", "tests", "*.so", "__pycache__", ".venv")
+    shutil.copytree(
+        ROOT, checkout, ignore=lambda folder, names: {*ignored(folder, names), *of_root(Path(folder))}
+    )
     files = re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", chapter, re.M | re.S)
     assert [name for name, _ in files][-1] == "mine.yaml"
     for name, text in files:
