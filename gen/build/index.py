@@ -28,6 +28,7 @@ from ..emit.provenance import BuildError
 from ..formats.axes import Format
 from ..formats.fragment import fragment
 from ..manifest.target import Target
+from ..plan.name import NO_FORMAT
 from ..toolchain import nvrtc
 
 VERSION = 2
@@ -154,6 +155,11 @@ def validate(folder: Path, sources: bool = True) -> list[str]:
     for kernel in index["kernels"]:
         found += _file_problems(folder, kernel["key"], check_claims(kernel))
     return found
+
+
+def unit_of(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    """(kernel, format, target) of a cell's record, or of a row of a plan; NO_FORMAT where it has none."""
+    return record["kernel"], record.get("format") or NO_FORMAT, record["target"]
 
 
 def claims(cell: Mapping[str, Any], sources: bool = True) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .. import __version__
@@ -37,27 +37,27 @@ def write(path: Path, text: str) -> bool:
 
 def write_lines(path: Path, parts: Iterable[str]) -> bool:
     """As `write`, for text that is too long to hold: the parts are written one after the other."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with _temporary(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-                file.writelines(parts)
-            return _replace(temporary, path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
-    except OSError as error:
-        raise BuildError(f"{path}: cannot write: {error.strerror or error}; {_ADVICE}") from error
+        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(parts)
+        return _replace(temporary, path)
 
 
 def rewrite(path: Path, data: bytes) -> None:
     """Make `path` hold `data`. BuildError names the file and the cause."""
+    with _temporary(path) as temporary:
+        temporary.write_bytes(data)
+        _replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """A name beside `path`, where nothing is left. BuildError for what goes wrong with either."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         try:
-            temporary.write_bytes(data)
-            _replace(temporary, path)
+            yield temporary
         finally:
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
@@ -94,6 +94,19 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BuildError(f"{path}: cannot make the folder: {error.strerror or error}; {_ADVICE}") from error
+
+
+def require_empty(folder: Path) -> None:
+    """BuildError where a folder holds anything, or is none; it need not be there."""
+    try:
+        there = next(folder.iterdir(), None)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        reason = error.strerror or error
+        raise BuildError(f"{folder}: is no folder to write to: {reason}; choose another --out") from error
+    if there:
+        raise BuildError(f"{folder}: is not empty ({there.name} is there); choose another --out")
 
 
 def remove(path: Path) -> bool:

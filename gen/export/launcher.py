@@ -7,7 +7,7 @@ that its formulas give, as the loader does.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,9 +144,16 @@ static cudaError_t start(const void* kernel, int64_t x, int64_t y, int64_t z, un
 """
 
 
-def text(source: Source, notes: Mapping[str, str]) -> str:
-    """Call, workspace_bytes where there is one, and launch. notes: what stands beside a member, by symbol."""
-    members = [(f"{field.type} {field.symbol};", notes.get(field.symbol, "")) for field in fields(source)]
+def parts(source: Source, title: str, headers: Iterable[str]) -> tuple[str, ...]:
+    """How every export begins: what it is, the kernels, and their launch."""
+    includes = "".join(f"#include <{header}>\n" for header in headers)
+    return f"{source.header}\n// {title}\n", includes, source.text, text(source)
+
+
+def text(source: Source) -> str:
+    """Call, workspace_bytes where there is one, and launch."""
+    beside = notes(source)
+    members = [(f"{field.type} {field.symbol};", beside.get(field.symbol, "")) for field in fields(source)]
     width = max(len(member) for member, _ in members)
     struct = [f"    {member:{width}}  // {note}" if note else f"    {member}" for member, note in members]
     told = "// One call: arrays are on the device, row-major, aligned to 16 bytes."

@@ -61,10 +61,7 @@ def text(source: Source, drawn: Problem) -> str:
     size = ", ".join(f"{name} = {extent}" for name, extent in drawn.size.items())
     main = _main(source, drawn)
     parts = [
-        f"{source.header}\n// Kernels, launch, operands and check of {source.key}: {size}.\n",
-        "".join(f"#include <{header}>\n" for header in _HEADERS),
-        source.text,
-        launcher.text(source, launcher.notes(source)),
+        *launcher.parts(source, f"Kernels, launch, operands and check of {source.key}: {size}.", _HEADERS),
         "\n".join(map(_data, drawn.arrays)),
         *harness.functions(main),
         main,

@@ -143,10 +143,7 @@ static void* checked(const torch::Tensor& tensor, const char* name, torch::Scala
 def text(source: Source) -> str:
     """The source file: kernels, launch, and the binding."""
     parts = [
-        f"{source.header}\n// {source.key} as a torch extension.\n",
-        "".join(f"#include <{header}>\n" for header in _HEADERS),
-        source.text,
-        launcher.text(source, launcher.notes(source)),
+        *launcher.parts(source, f"{source.key} as a torch extension.", _HEADERS),
         _CHECKED,
         _run(source),
         'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)\n{\n    m.def("run", &run);\n}\n',

@@ -30,10 +30,7 @@ def files(name: str, package: str) -> dict[str, str]:
 def write(folder: Path, name: str, package: str) -> list[str]:
     """Put a new project into `folder`, which is empty or not there; gives the paths in it. BuildError."""
     made = files(name, package)
-    if folder.exists() and not folder.is_dir():
-        raise BuildError(f"{folder}: is no folder; choose another --out")
-    if folder.is_dir() and (there := next(folder.iterdir(), None)):
-        raise BuildError(f"{folder}: is not empty ({there.name} is there); choose another --out")
+    provenance.require_empty(folder)
     for path, text in made.items():
         provenance.write(folder / path, text)
     return list(made)

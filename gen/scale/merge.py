@@ -52,7 +52,7 @@ def merge(folders: Sequence[Path], out: Path) -> int:
     sections = {section: _records(parts, section) for section in index.SECTIONS}
     files = _files(parts)
     lines = list(index.lines(compilers, sections))
-    _empty(out)
+    provenance.require_empty(out)
     for path, folder in files.items():
         provenance.copy(folder / path, out / path)
     limits, _ = budgets.read(parts[0].shard["budgets"])
@@ -158,16 +158,3 @@ def _files(parts: Iterable[Part]) -> dict[str, Path]:
                     f"{path}: differs between {where} and {part.folder}; build both shards again"
                 )
     return {path: folder for path, (_, folder) in found.items()}
-
-
-def _empty(out: Path) -> None:
-    try:
-        there = any(out.iterdir())
-    except FileNotFoundError:
-        there = False
-    except OSError as error:
-        raise MergeError(
-            f"{out}: is no folder to write to: {error.strerror}; choose another --out"
-        ) from error
-    if there:
-        raise MergeError(f"{out}: holds something already; choose a folder that is new or empty")

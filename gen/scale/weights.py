@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..build.index import check_claims, claims
+from ..build.index import check_claims, claims, unit_of
 from ..emit.provenance import BuildError
 from ..plan import name
 
@@ -58,7 +58,7 @@ def _files(cell: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str, str, 
     """(path, (kind, kernel, format, target)) of a cell's files."""
     for path, _ in claims(cell):
         kind = SOURCE if path.startswith(f"{name.SOURCES}/") else BINARY
-        yield path, (kind, cell["kernel"], cell["format"] or name.NO_FORMAT, cell["target"])
+        yield path, (kind, *unit_of(cell))
 
 
 def _sizes(folder: Path, path: str) -> tuple[int, int]:

@@ -152,8 +152,9 @@ class Coverage:
 def of_index(cells: Iterable[Mapping[str, Any]]) -> Iterator[Cell]:
     """The cells of an index, which are jobs."""
     for cell in cells:
-        fmt, evidence = cell.get("format") or name.NO_FORMAT, tuple(map(str, cell["evidence"]))
-        yield Cell(cell["key"], cell["kernel"], fmt, cell["dtype"], cell["target"], evidence=evidence)
+        kernel, fmt, target = index.unit_of(cell)
+        evidence = tuple(map(str, cell["evidence"]))
+        yield Cell(cell["key"], kernel, fmt, cell["dtype"], target, evidence=evidence)
 
 
 def joined(found: Iterable[Cell], rows: Iterable[Mapping[str, Any]]) -> Iterator[Cell]:
@@ -163,9 +164,8 @@ def joined(found: Iterable[Cell], rows: Iterable[Mapping[str, Any]]) -> Iterator
         if row["state"] == plan.JOB and row["key"] in known:
             yield known.pop(row["key"])
         else:
-            fmt = row["format"] or name.NO_FORMAT
-            key, kernel, dtype, target = (row[k] for k in ("key", "kernel", "dtype", "target"))
-            yield Cell(key, kernel, fmt, dtype, target, row["state"], row["reason"], (), False)
+            kernel, fmt, target = index.unit_of(row)
+            yield Cell(row["key"], kernel, fmt, row["dtype"], target, row["state"], row["reason"], (), False)
     yield from known.values()
 
 

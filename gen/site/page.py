@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from ..build.index import EXECUTED
 from ..plan import name
+from ..scale import sizes
 from ..wheel.shipped import Shipped
 from . import roofline
 from .bench import Bench
@@ -78,7 +79,7 @@ def _environment() -> jinja2.Environment:
         place=_place,
         rung=lambda rung: _classes(Rung(2 * rung - 1)),
         said=lambda units: "; ".join(_words(unit) for unit in units if unit),
-        size=_size,
+        size=sizes.show,
         symbol=roofline.symbol,
     )
     return environment
@@ -196,10 +197,6 @@ def _reached(unit: Unit, reached: Rung) -> str:
 def _place(parts: tuple[str, ...]) -> str:
     """A unit's address in the page."""
     return f"#{'/'.join(quote(part, safe='') for part in parts)}"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
 
 
 def _duration(seconds: float) -> str:

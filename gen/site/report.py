@@ -10,7 +10,6 @@ from typing import Any
 
 from ..build import index
 from ..emit.provenance import BuildError
-from ..plan import name
 from ..wheel.shipped import Shipped, read
 from . import bench, coverage, detail, page, weight, write
 from .planned import Planned
@@ -37,9 +36,7 @@ def report(artifacts: Path, out: Path, benches: Iterable[Path] = (), planned: Pl
     }
     records: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for cell in shipped.cells.values():
-        records.setdefault((cell["kernel"], cell.get("format") or name.NO_FORMAT, cell["target"]), []).append(
-            cell
-        )
+        records.setdefault(index.unit_of(cell), []).append(cell)
     timings: dict[Any, list[tuple[str, bench.Row]]] = {}
     for file in measured:
         for row in file.rows:

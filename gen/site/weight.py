@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..plan import name
+from ..build.index import unit_of
 from ..scale import costs
 from ..scale.weights import grouped
 from ..wheel.shipped import Shipped, files
@@ -40,9 +40,7 @@ class Weight:
 def artifacts(shipped: Shipped) -> tuple[Artifact, ...]:
     """Every binary and host stub of an index, each once, by path."""
     found = {
-        file.path: (cell["kernel"], cell.get("format") or name.NO_FORMAT, cell["target"], file.size)
-        for cell in shipped.cells.values()
-        for file in files(cell)
+        file.path: (*unit_of(cell), file.size) for cell in shipped.cells.values() for file in files(cell)
     }
     compressed, took = shipped.compressed(found), costs.compiled(Path(shipped.where))
     seconds = {path: row.wall for path, row in took.items()}

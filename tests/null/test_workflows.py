@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import importlib.util
 import os
 import re
 import shlex
@@ -95,3 +96,10 @@ def test_a_source_archive_leaves_out_folders_of_the_root_only() -> None:
     """A bare "build" would take gen/build away, from wheels too."""
     (patterns,) = re.findall(r"^sdist\.exclude = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.M)
     assert all(pattern.startswith('"/') for pattern in patterns.split(", "))
+
+
+def test_scripts_import_modules_that_are_there() -> None:
+    texts = [path.read_text() for path in (ROOT / "scripts").iterdir() if path.is_file()]
+    named = {name for text in texts for name in re.findall(r"from (gen[\w.]*) import", text)}
+    assert named
+    assert [name for name in named if importlib.util.find_spec(name) is None] == []
