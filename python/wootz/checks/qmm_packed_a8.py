@@ -47,10 +47,8 @@ def operands(
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     m, n, k = size["m"], size["n"], size["k"]
-    if dtype == "i8":
-        x = rng.integers(-128, 128, (m, k)).astype(np.int8)
-    else:
-        x = codes((m, k), dtype, rng)
+    whole = dtype == "i8"
+    x = rng.integers(-128, 128, (m, k)).astype(np.int8) if whole else codes((m, k), dtype, rng)
     scale_x = (2.0 ** rng.uniform(-8, 0, m)).astype(np.float32)
     w = random_tensor(needed(format, "qmm_packed_a8"), (n, k), rng, specials=False)
     return {"x": x, "scale_x": scale_x, "w": prepack(w)}
