@@ -49,7 +49,7 @@ def test_within() -> None:
 
 def emitted(monkeypatch: pytest.MonkeyPatch, variant: Variant | Instance) -> None:
     array = Operand("x", "array", ("n",))
-    monkeypatch.setattr(emit, "family", lambda name: Family((array,), array, lambda *_: [variant]))
+    monkeypatch.setattr(emit, "family_of", lambda kernel: Family((array,), array, lambda *_: [variant]))
     emit._emit.cache_clear()
     try:
         emit.emit(KernelSpec("none", ("f16",)), None, GPU, ("f16",))
