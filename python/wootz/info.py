@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from .errors import ArgumentError, WootzError
+from . import command_line
+from .errors import ArgumentError
 from .introspection import Facts, environment, machine, picked
 from .library import load
 
@@ -118,7 +118,13 @@ def _first_device() -> str:
     return next((each["device"] for each in machine()["devices"] if "problem" not in each), "cpu")
 
 
-def _run(options: argparse.Namespace) -> tuple[object, Iterator[str], int]:
+def _run(options: argparse.Namespace) -> int:
+    facts, text, status = _facts(options)
+    print(json.dumps(facts, indent=2) if options.json else "\n".join(text))
+    return status
+
+
+def _facts(options: argparse.Namespace) -> tuple[object, Iterator[str], int]:
     """The facts, their text, and the exit status."""
     if options.kernel is not None:
         device = options.device or _first_device()
@@ -133,14 +139,4 @@ def _run(options: argparse.Namespace) -> tuple[object, Iterator[str], int]:
 
 def main(argv: Sequence[str]) -> int:
     """The command. Exit status 0; 1: the library is unusable; 2: bad use, or nothing of that description."""
-    try:
-        options = _parser().parse_args(list(argv))
-    except SystemExit as end:
-        return int(end.code or 0)
-    try:
-        facts, text, status = _run(options)
-    except WootzError as error:
-        print(f"wootz info: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps(facts, indent=2) if options.json else "\n".join(text))
-    return status
+    return command_line.run(_parser(), argv, _run)

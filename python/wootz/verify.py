@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import checks, files, reference
-from .errors import ArgumentError, NoVariantError, WootzError
+from . import checks, command_line, files, reference
+from .errors import ArgumentError, NoVariantError
 from .formats import Descriptor
 from .layouts import made_fields
 from .own_checks import check_of
@@ -353,28 +353,24 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """The command. Exit status 0: all passed; 1: some failed; 2: bad use, or nothing to run."""
-    try:
-        options = _parser().parse_args(list(argv))
-    except SystemExit as end:
-        return int(end.code or 0)
-    try:
-        lib = importlib.import_module("wootz").load(options.artifacts)
-        if options.jobs < 1:
-            raise ArgumentError(f"--jobs: wanted 1 or more; got {options.jobs}")
-        every = options.variants == "all"
-        if options.jobs > 1:
-            rows = _shared_out(lib, options.device, options.filter, options.jobs, every)
-        else:
-            rows = _all_rows(lib, options.device, options.filter, every)
-        if not rows:
-            raise ArgumentError(f"no cell matches {options.filter!r} on {options.device}; see wootz list")
-        results = report(rows, options.device, lib)
-        print(table(rows, options.verbose))
-        if options.json:
-            files.write(Path(options.json), json.dumps(results, indent=1, allow_nan=False) + "\n")
-    except WootzError as error:
-        print(f"wootz verify: {error}", file=sys.stderr)
-        return 2
+    return command_line.run(_parser(), argv, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    lib = importlib.import_module("wootz").load(options.artifacts)
+    if options.jobs < 1:
+        raise ArgumentError(f"--jobs: wanted 1 or more; got {options.jobs}")
+    every = options.variants == "all"
+    if options.jobs > 1:
+        rows = _shared_out(lib, options.device, options.filter, options.jobs, every)
+    else:
+        rows = _all_rows(lib, options.device, options.filter, every)
+    if not rows:
+        raise ArgumentError(f"no cell matches {options.filter!r} on {options.device}; see wootz list")
+    results = report(rows, options.device, lib)
+    print(table(rows, options.verbose))
+    if options.json:
+        files.write(Path(options.json), json.dumps(results, indent=1, allow_nan=False) + "\n")
     return 0 if all(row.passed for row in rows) else 1
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .. import files
-from ..errors import ArgumentError, WootzError
+from .. import command_line, files
+from ..errors import ArgumentError
 from ..library import load
 from . import cells, peers, plot, report, suite
 from .ceilings import Ceilings
@@ -67,15 +67,7 @@ def _extents(pairs: Sequence[str]) -> dict[str, int]:
 def main(argv: Sequence[str]) -> int:
     """The command. Exit status 0; 1: a result was wrong, or a limit of a suite was not met; 2: bad use, or
     nothing of that description."""
-    try:
-        options = _parser().parse_args(list(argv))
-    except SystemExit as end:
-        return int(end.code or 0)
-    try:
-        return _run(options)
-    except WootzError as error:
-        print(f"wootz bench: {error}", file=sys.stderr)
-        return 2
+    return command_line.run(_parser(), argv, _run)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import command_line
 from ..arrays import parse_device
-from ..errors import ArgumentError, DriverError, WootzError
+from ..errors import ArgumentError, DriverError
 from ..library import load
 from ..verify import cells_for
 from .cases import Case, cases, parse_shapes, targets
@@ -47,15 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """The command. Exit status 0: done; 1: a variant was wrong, or a case failed; 2: bad use."""
-    try:
-        options = _parser().parse_args(list(argv))
-    except SystemExit as end:
-        return int(end.code or 0)
-    try:
-        return _run(options)
-    except WootzError as error:
-        print(f"wootz tune: {error}", file=sys.stderr)
-        return 1 if isinstance(error, DriverError) else 2
+    return command_line.run(_parser(), argv, _run, failures=(DriverError,))
 
 
 def _run(options: argparse.Namespace) -> int:
