@@ -1,8 +1,8 @@
 """The first line of every emitted file, and the only code in the generator that writes or deletes files.
 
 A file is written to a temporary name in its own folder and renamed over the old one, so a reader sees the old
-text or the new, never half of one. A link stays a link: what it leads to is written. A file whose bytes would not change is left alone, with its time stamp:
-nothing rebuilds.
+text or the new, never half of one. A link stays a link: what it leads to is written. A file whose bytes would
+not change is left alone, with its time stamp: nothing rebuilds.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..build.index import check_claims, claims
-from ..emit.provenance import BuildError
+from ..build.index import ArtifactsError, check_claims, claims
 from ..plan import name
 
 T = TypeVar("T")
@@ -43,8 +42,8 @@ class Total:
 
 
 def weigh(folder: Path, sections: Mapping[str, Any], index: bytes) -> list[Item]:
-    """Every file that the sections of an index name, and the index, whose bytes are given. BuildError for one
-    that is not there."""
+    """Every file that the sections of an index name, and the index, whose bytes are given. ArtifactsError for
+    one that is not there."""
     owners = {path: owner for cell in sections["cells"] for path, owner in _files(cell)}
     for kernel in sections["kernels"]:
         owners |= {path: (SOURCE, kernel["key"], "", "") for path, _ in check_claims(kernel)}
@@ -58,14 +57,14 @@ def _files(cell: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str, str, 
     """(path, (kind, kernel, format, target)) of a cell's files."""
     for path, _ in claims(cell):
         kind = SOURCE if path.startswith(f"{name.SOURCES}/") else BINARY
-        yield path, (kind, cell["kernel"], cell["format"] or name.NO_FORMAT, cell["target"])
+        yield path, (kind, cell["kernel"], cell.get("format") or name.NO_FORMAT, cell["target"])
 
 
 def _sizes(folder: Path, path: str) -> tuple[int, int]:
     try:
         data = (folder / path).read_bytes()
     except OSError as error:
-        raise BuildError(f"{folder / path}: cannot be read: {error.strerror}; build again") from error
+        raise ArtifactsError(f"{folder / path}: cannot be read: {error.strerror}; build again") from error
     return len(data), _entry(path, data)
 
 

@@ -126,7 +126,8 @@ def document(
 
     licence: the wheel's, an SPDX expression; "" leaves it out. linked: name -> version of what else is
     compiled in, of LINKED. time: the time stamp; without one there is none.
-    ShippedError: an index that is none, a licence that is no expression, an unknown name in `linked`.
+    ArtifactsError: an index that is none. ShippedError: a licence that is no expression, an
+    unknown name in `linked`.
     """
     if licence and not _EXPRESSION.fullmatch(licence):
         raise ShippedError(f"licence {licence!r}: is no SPDX expression, as Apache-2.0 AND BSD-3-Clause is")

@@ -27,4 +27,6 @@ def write(path: Path, content: str | bytes) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
-        raise ArgumentError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}; choose another file") from None
+        raise ArgumentError(
+            f"cannot write {path}: {getattr(error, 'strerror', None) or error}; choose another file"
+        ) from None
