@@ -61,6 +61,16 @@ def artifact_folders(given: Path | str) -> list[Path]:
         raise UsageError(str(error)) from error
 
 
+def artifacts(given: Path | str) -> Path:
+    """The one folder or wheel of an argument that `artifact_folders` understands. UsageError as there, and
+    for a package of several parts."""
+    folders = artifact_folders(given)
+    if len(folders) > 1:
+        where = ", ".join(map(str, folders))
+        raise UsageError(f"{given} is installed in {len(folders)} parts: name the folder of one: {where}")
+    return folders[0]
+
+
 def plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--manifest", type=Path, default=MANIFEST, metavar="FILE", help="default: the one shipped"

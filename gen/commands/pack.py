@@ -33,7 +33,9 @@ def _checked(rule: Callable[[str], str], text: str) -> str:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--artifacts", type=Path, required=True, metavar="DIR", help="a whole build")
+    parser.add_argument(
+        "--artifacts", type=Path, required=True, metavar="DIR", help="the folder of a whole build"
+    )
     parser.add_argument(
         "--name", type=_name, required=True, help="the distribution's, and what to load it by"
     )

@@ -23,7 +23,7 @@ from wootz.errors import ArtifactError
 
 from gen.build.lock import lock
 from gen.cli import main
-from gen.commands._shared import UsageError, artifact_folders
+from gen.commands._shared import UsageError, artifact_folders, artifacts
 from gen.wheel import archive
 from tests.null import loader_tools as tools
 
@@ -443,6 +443,16 @@ def test_the_commands_know_names(
     assert "cpu/kernels.so" in capsys.readouterr().out
     assert artifact_folders("acme") == [part.folder for part in wootz.load("acme").parts]
     assert artifact_folders("no-such") == [Path("no-such")]
+    whole, page = ("--name", "n", "--version", "1"), ("--out", str(tmp_path / "page"))
+    assert main(["size", "--artifacts", "acme", "--json"]) == 0
+    weighed = json.loads(capsys.readouterr().out)
+    assert (set(weighed["groups"]), weighed["kinds"]["index"]["files"]) == ({"cpu", *CUBINS}, 3)
+    assert [artifacts("acme.cpu")] == artifact_folders("acme.cpu")
+    for read in (["diff", "{}", "{}"], ["sbom", "{}", *whole], ["report", "--artifacts", "{}", *page]):
+        assert main([word.format("acme") for word in read]) == 2
+        assert "acme is installed in 3 parts: name the folder of one: " in capsys.readouterr().err
+    for read in (["diff", "{}", "{}"], ["sbom", "{}", *whole]):
+        assert main([word.format("acme.cpu") for word in read]) == 0
     claim(site, "rival", "acme.cpu = rival")
     with pytest.raises(UsageError, match=r"acme-cpu 1.0 and rival 1.0 both ship"):
         artifact_folders("acme")
