@@ -49,11 +49,11 @@ def jobs(text: str) -> int:
 def artifact_folders(given: Path | str) -> list[Path]:
     """The folders of --artifacts: one that is named, or those of an installed package, as wootz.load has it.
     UsageError for a package that cannot be used."""
+    if isinstance(given, Path) or os.sep in given:
+        return [Path(given)]
     try:
         packages = importlib.import_module("wootz.packages")
     except ModuleNotFoundError:  # a checkout, and nothing installed
-        return [Path(given)]
-    if isinstance(given, Path) or os.sep in given:
         return [Path(given)]
     try:
         return [part.folder for part in packages.find(given)] or [Path(given)]
@@ -69,6 +69,20 @@ def artifacts(given: Path | str) -> Path:
         where = ", ".join(map(str, folders))
         raise UsageError(f"{given} is installed in {len(folders)} parts: name the folder of one: {where}")
     return folders[0]
+
+
+def named(rule: str) -> Callable[[str], str]:
+    """The type of an option whose value has a rule of wheel/naming.py."""
+
+    def checked(text: str) -> str:
+        from ..wheel import naming
+
+        try:
+            return str(getattr(naming, rule)(text))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return checked
 
 
 def plan_options(parser: argparse.ArgumentParser) -> None:
