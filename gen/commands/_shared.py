@@ -119,11 +119,17 @@ def folder_options(parser: argparse.ArgumentParser) -> None:
     tuning_options(parser)
 
 
+def _folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such folder")
+    return Path(text)
+
+
 def tuning_options(parser: argparse.ArgumentParser) -> None:
     """Which variants a unit has."""
     text = "the default variants and those that selection tables name, or every tile, for wootz tune"
     parser.add_argument("--tiles", choices=("default", "all"), default="default", help=text)
-    parser.add_argument("--tuning", type=Path, default=TUNING, metavar="DIR", help="selection tables")
+    parser.add_argument("--tuning", type=_folder, default=TUNING, metavar="DIR", help="selection tables")
 
 
 def _build_options(args: argparse.Namespace) -> Any:

@@ -325,6 +325,8 @@ def test_without_measurements_seconds_are_those_of_ninjas_log(yard: Yard, tmp_pa
     assert row.seconds == row.wall > 0
     with pytest.raises(BuildError, match="holds no record of a compile"):
         costs.collect([tmp_path])
+    with pytest.raises(index.ArtifactsError, match="is given twice; give each folder once"):
+        costs.collect([folder, folder / ".." / folder.name])
 
 
 @pytest.mark.parametrize(
@@ -504,6 +506,9 @@ def test_the_commands(yard: Yard, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert status == 2
     assert "--shard 4/3: wanted i/n" in err
     assert not (tmp_path / "x").exists()
+    with pytest.raises(SystemExit):
+        run("build", "--manifest", manifest, "--out", whole, "--tuning", tmp_path / "NOPE")
+    assert "NOPE: there is no such folder" in capsys.readouterr().err
     status, _, err = run("build", "--manifest", manifest, "--out", whole, "--prebuilt", "--shard", "1/2")
     assert status == 2
     assert "--prebuilt takes a whole build" in err
