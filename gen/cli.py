@@ -68,11 +68,11 @@ def _on_terminate(number: int, frame: FrameType | None) -> None:
 
 def _causes() -> Iterator[tuple[type[Exception], int]]:
     """User errors and their exit status. Looked up late: most commands need only some of these modules."""
+    from .build.index import ArtifactsError
     from .emit.provenance import BuildError
     from .export.cell import ExportError
     from .plan.cells import PlanError
     from .project.own import ProjectError
-    from .wheel.shipped import ShippedError
 
     yield from (
         (ManifestError, BAD_INPUT),
@@ -80,7 +80,7 @@ def _causes() -> Iterator[tuple[type[Exception], int]]:
         (ProjectError, BAD_INPUT),
         (ExportError, BAD_INPUT),
         (UsageError, BAD_INPUT),
-        (ShippedError, BAD_INPUT),
+        (ArtifactsError, BAD_INPUT),
         (BuildError, FAILED),
     )
 

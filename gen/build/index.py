@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,8 +32,25 @@ from ..plan.name import NO_FORMAT
 from ..toolchain import nvrtc
 
 VERSION = 2
+ADVICE = "build or download it again"
 SECTIONS = ("targets", "kernels", "formats", "cells")
 EMITTED, COMPILED, EXECUTED = "emitted", "compiled", "executed:"  # and on which device
+_NEEDED: Mapping[str, type] = {
+    "key": str,
+    "kernel": str,
+    "dtype": str,
+    "target": str,
+    "files": list,
+    "source": str,
+    "source_sha256": str,
+    "evidence": list,
+    "entries": list,
+}
+"""What every cell has."""
+_FILE: Mapping[str, type] = {"file": str, "size": int, "sha256": str, "isa": str}
+_STUB: Mapping[str, type] = {"source": str, "source_sha256": str}
+_BUILT: Mapping[str, type] = {"file": str, "size": int, "sha256": str}
+"""What a binary has; a host stub; a stub that was built, beside that."""
 Evidence = Mapping[str, Sequence[tuple[str, str]]]
 """Cell key -> (source sha256, label) of each run that passed."""
 
@@ -131,25 +148,48 @@ def lines(
     yield f'],"spans":{dump(spans)}}}\n'
 
 
+class ArtifactsError(BuildError):
+    """What is given as artifacts is none, or is damaged: the message names it, and what was found there."""
+
+
 def read(path: Path) -> dict[str, Any]:
-    """A whole index as one object. BuildError where it is missing or is none."""
+    """A whole index as one object. ArtifactsError where it is missing, is none, or is damaged."""
     try:
-        index = json.loads(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError as error:
-        raise BuildError(f"{path}: there is no index; run: wootz build --out {path.parent}") from error
-    except (OSError, ValueError) as error:
-        raise BuildError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(index, dict) or index.get("wootz_index") != VERSION:
-        raise BuildError(f"{path}: is no wootz index of version {VERSION}")
+        raise ArtifactsError(f"{path}: there is no index; run: wootz build --out {path.parent}") from error
+    except OSError as error:
+        raise ArtifactsError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return checked(parse(data, path), path)
+
+
+def parse(data: bytes, where: object) -> Any:
+    """An index' bytes as JSON. ArtifactsError, naming `where`, where they are none."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactsError(f"{where}: its index is damaged: {error}; {ADVICE}") from error
+
+
+def checked(index: Any, where: object) -> dict[str, Any]:
+    """An index as it was read from JSON, whose structure every reader may rely on. ArtifactsError says in
+    what it is none, and names `where`."""
+    if not isinstance(index, dict) or "wootz_index" not in index:
+        raise ArtifactsError(f"{where}: its index.json is none of wootz")
+    if index["wootz_index"] != VERSION:
+        found = index["wootz_index"]
+        raise ArtifactsError(f"{where}: its index has version {found!r}, this wootz reads {VERSION}")
+    if problem := next(_structure(index), None):
+        raise ArtifactsError(f"{where}: its index is damaged: {problem}; {ADVICE}")
     return index
 
 
 def validate(folder: Path, sources: bool = True) -> list[str]:
     """Everything that is wrong with an artifact folder, without `sources` but for those; empty where it is
-    whole. Raises BuildError as `read` does."""
+    whole. Raises ArtifactsError as `read` does."""
     path = folder / "index.json"
     index = read(path)
-    found = list(_structure(path.read_text(encoding="utf-8").split("\n"), index))
+    found = list(_heads(path.read_text(encoding="utf-8").split("\n"), index))
     for cell in index["cells"]:
         found += _cell_problems(folder, cell, sources)
     for kernel in index["kernels"]:
@@ -163,7 +203,7 @@ def unit_of(record: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def claims(cell: Mapping[str, Any], sources: bool = True) -> Iterator[tuple[str, str]]:
-    """(path, sha256) of every file of a cell; without `sources`, of its binaries."""
+    """(path, sha256) of every file of a cell whose index was checked; without `sources`, of its binaries."""
     stub = cell.get("stub", {})
     for file in (*cell["files"], *([stub] if "file" in stub else [])):
         yield file["file"], file["sha256"]
@@ -172,13 +212,75 @@ def claims(cell: Mapping[str, Any], sources: bool = True) -> Iterator[tuple[str,
             yield source["source"], source["source_sha256"]
 
 
-def _structure(text: Sequence[str], index: Mapping[str, Any]) -> Iterator[str]:
+def _structure(index: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with an object that should be an index; what follows a problem relies on its absence."""
+    if not isinstance(index.get("compilers"), dict):
+        yield "it has no list of compilers"
+    count = index.get("count")
     for section in SECTIONS:
-        keys = [record["key"] for record in index[section]]
+        records = index.get(section)
+        if not isinstance(records, list) or not all(_has(each, {"key": str}) for each in records):
+            yield f"section {section!r} is no list of records with a key each"
+            return
+        keys = [record["key"] for record in records]
         if keys != sorted(set(keys)):
-            yield f"{section}: keys are not sorted and unique"
-        if index["count"][section] != len(keys):
-            yield f"{section}: count says {index['count'][section]}, there are {len(keys)}"
+            yield f"section {section!r}: keys are not sorted and unique"
+        said = count.get(section) if isinstance(count, dict) else None
+        if said != len(keys):
+            yield f"section {section!r}: count says {said}, there are {len(keys)}"
+    targets = {target["key"] for target in index["targets"]}
+    for cell in index["cells"]:
+        yield from (f"cell {cell['key']} {problem}" for problem in _cell_structure(cell, targets))
+    for kernel in index["kernels"]:
+        yield from (f"kernel {kernel['key']} {problem}" for problem in _check_structure(kernel))
+
+
+def _cell_structure(cell: Mapping[str, Any], targets: Set[str]) -> Iterator[str]:
+    parts = [(cell, _NEEDED, ""), *((file, _FILE, "a file that ") for file in _listed(cell, "files"))]
+    if "stub" in cell:
+        parts.append((cell["stub"], _STUB, "a host stub that "))
+        if _has(cell["stub"], {"file": object}):
+            parts.append((cell["stub"], _BUILT, "a host stub that "))
+    for record, wanted, what in parts:
+        if problem := _lack(record, wanted):
+            yield f"{'has ' if what else ''}{what}{problem}"
+            return
+    if cell["target"] not in targets:
+        yield f"is for {cell['target']}, which is no target of it"
+    yield from (f"names {file}, which is outside the folder" for file, _ in claims(cell) if not inside(file))
+
+
+def _check_structure(kernel: Mapping[str, Any]) -> Iterator[str]:
+    if "check" not in kernel:
+        return
+    if problem := _lack(kernel["check"], {"file": str, "sha256": str}):
+        yield f"has a check that {problem}"
+    elif not inside(kernel["check"]["file"]):
+        yield f"names {kernel['check']['file']}, which is outside the folder"
+
+
+def _listed(record: Mapping[str, Any], field: str) -> list[Any]:
+    found = record.get(field)
+    return found if isinstance(found, list) else []
+
+
+def _has(record: Any, wanted: Mapping[str, type]) -> bool:
+    return not _lack(record, wanted)
+
+
+def _lack(record: Any, wanted: Mapping[str, type]) -> str:
+    """What a record lacks of fields and their types; "" where it has them."""
+    if not isinstance(record, dict):
+        return f"is {type(record).__name__}, no record"
+    for field, kind in wanted.items():
+        if field not in record:
+            return f"lacks {field}"
+        if not isinstance(record[field], kind):
+            return f"has {field} of type {type(record[field]).__name__}, wanted {kind.__name__}"
+    return ""
+
+
+def _heads(text: Sequence[str], index: Mapping[str, Any]) -> Iterator[str]:
     heads = sum(line.startswith('{"key":"') for line in text)
     if heads != sum(index["count"].values()):
         yield f"{heads} lines begin a record, the counts add up to {sum(index['count'].values())}"
@@ -205,9 +307,7 @@ def inside(file: str) -> bool:
 def _file_problems(folder: Path, key: str, claimed: Iterable[tuple[str, str]]) -> Iterator[str]:
     """claimed: (file, sha256) that the index has."""
     for file, expected in claimed:
-        if not inside(file):
-            yield f"{key}: {file} is outside the folder"
-        elif not (folder / file).is_file():
+        if not (folder / file).is_file():
             yield f"{key}: {file} is missing"
         elif sha256((folder / file).read_bytes()) != expected:
             yield f"{key}: {file} is not the file that was indexed (its sha256 differs)"

@@ -32,7 +32,8 @@ def lock(out: Path) -> Iterator[int]:
         except OSError as error:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
             raise BuildError(
-                f"{out}: another wootz (process {holder}) is building here; wait, or use another --out"
+                f"{out}: another wootz (process {holder}) is building or packing here; "
+                "wait, or use another --out"
             ) from error
         with contextlib.suppress(OSError):  # the number is for the message above only
             os.ftruncate(descriptor, 0)

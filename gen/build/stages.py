@@ -228,7 +228,7 @@ def _index(
         part["budgets"] = planned.budgets.to_json()
         return Made(list(index.lines(tools.versions(), sections, {"shard": part})), {})
     lines = list(index.lines(tools.versions(), sections))
-    return Made(lines, overweight.check(planned.budgets, options.out, sections, lines))
+    return Made(lines, overweight.check(planned.budgets, options.out.joinpath, sections, lines))
 
 
 def _stamp(

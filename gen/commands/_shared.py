@@ -49,16 +49,40 @@ def jobs(text: str) -> int:
 def artifact_folders(given: Path | str) -> list[Path]:
     """The folders of --artifacts: one that is named, or those of an installed package, as wootz.load has it.
     UsageError for a package that cannot be used."""
+    if isinstance(given, Path) or os.sep in given:
+        return [Path(given)]
     try:
         packages = importlib.import_module("wootz.packages")
     except ModuleNotFoundError:  # a checkout, and nothing installed
-        return [Path(given)]
-    if isinstance(given, Path) or os.sep in given:
         return [Path(given)]
     try:
         return [part.folder for part in packages.find(given)] or [Path(given)]
     except packages.ArtifactError as error:
         raise UsageError(str(error)) from error
+
+
+def artifacts(given: Path | str) -> Path:
+    """The one folder or wheel of an argument that `artifact_folders` understands. UsageError as there, and
+    for a package of several parts."""
+    folders = artifact_folders(given)
+    if len(folders) > 1:
+        where = ", ".join(map(str, folders))
+        raise UsageError(f"{given} is installed in {len(folders)} parts: name the folder of one: {where}")
+    return folders[0]
+
+
+def named(rule: str) -> Callable[[str], str]:
+    """The type of an option whose value has a rule of wheel/naming.py."""
+
+    def checked(text: str) -> str:
+        from ..wheel import naming
+
+        try:
+            return str(getattr(naming, rule)(text))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return checked
 
 
 def plan_options(parser: argparse.ArgumentParser) -> None:
@@ -95,11 +119,17 @@ def folder_options(parser: argparse.ArgumentParser) -> None:
     tuning_options(parser)
 
 
+def _folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such folder")
+    return Path(text)
+
+
 def tuning_options(parser: argparse.ArgumentParser) -> None:
     """Which variants a unit has."""
     text = "the default variants and those that selection tables name, or every tile, for wootz tune"
     parser.add_argument("--tiles", choices=("default", "all"), default="default", help=text)
-    parser.add_argument("--tuning", type=Path, default=TUNING, metavar="DIR", help="selection tables")
+    parser.add_argument("--tuning", type=_folder, default=TUNING, metavar="DIR", help="selection tables")
 
 
 def _build_options(args: argparse.Namespace) -> Any:

@@ -77,6 +77,8 @@ def _sizes(given: list[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in given:
         name, _, value = text.partition("=")
+        if name in found:
+            raise UsageError(f"--size {text}: {name} is given already, as {found[name]}; say it once")
         try:
             found[name] = int(value)
         except ValueError:

@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     from ..wheel import naming
 
     try:
-        name = naming.distribution(args.name)
+        name = naming.library(args.name)
     except ValueError as error:
         raise UsageError(str(error)) from error
     folder = args.out or Path(name)

@@ -5,39 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from ._shared import DONE
+from ._shared import DONE, named
 
 TEXT = "Make wheels of an artifact folder, with no build back end: wootz.load(NAME) finds them."
 
 
-def _name(text: str) -> str:
-    from ..wheel import naming
-
-    return _checked(naming.distribution, text)
-
-
-def _version(text: str) -> str:
-    from ..wheel import naming
-
-    return _checked(naming.version, text)
-
-
-def _checked(rule: Callable[[str], str], text: str) -> str:
-    try:
-        return rule(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--artifacts", type=Path, required=True, metavar="DIR", help="a whole build")
     parser.add_argument(
-        "--name", type=_name, required=True, help="the distribution's, and what to load it by"
+        "--artifacts", type=Path, required=True, metavar="DIR", help="the folder of a whole build"
     )
-    parser.add_argument("--version", type=_version, required=True, help="as PEP 440 has it")
+    parser.add_argument(
+        "--name", type=named("library"), required=True, help="the distribution's, and what to load it by"
+    )
+    parser.add_argument("--version", type=named("version"), required=True, help="as PEP 440 has it")
     parser.add_argument("--out", type=Path, default=Path("dist"), metavar="DIR", help="default: dist")
     parser.add_argument(
         "--split", action="store_true", help="a wheel for each target, and one that requires them all"
@@ -48,7 +30,9 @@ def options(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="carry the emitted sources, for wootz.load(jit=True) (default: yes)",
     )
-    parser.add_argument("--licence", default="", metavar="SPDX", help="an expression, as Apache-2.0")
+    parser.add_argument(
+        "--licence", type=named("licence"), default="", metavar="SPDX", help="an expression, as Apache-2.0"
+    )
     parser.add_argument("--licence-file", type=Path, nargs="+", default=(), metavar="FILE", help="to carry")
     parser.add_argument("--json", action="store_true", help="JSON on standard output")
 

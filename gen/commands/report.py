@@ -6,14 +6,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ._shared import ARTIFACTS, DONE, UsageError, request
+from ._shared import ARTIFACTS, DONE, UsageError, artifacts, request
 
 TEXT = "A page about artifacts: coverage, evidence, sizes, times, speed, every source."
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--artifacts", type=Path, default=ARTIFACTS, metavar="DIR", help="an artifact folder, or a wheel"
+        "--artifacts",
+        default=ARTIFACTS,
+        metavar="DIR|WHEEL|NAME",
+        help="a folder, a wheel, an installed package",
     )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="new, or of an earlier report: open index.html"
@@ -47,7 +50,7 @@ _FILTERS = ("targets", "formats", "kernels", "knobs")
 def run(args: argparse.Namespace) -> int:
     from ..site.report import report
 
-    made = report(args.artifacts, args.out, args.bench, _planned(args))
+    made = report(artifacts(args.artifacts), args.out, args.bench, _planned(args))
     print(f"{args.out / 'index.html'}: {made.cells} cells, {made.units} units, {made.changed} files changed")
     return DONE
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 
-from ._shared import ARTIFACTS, DONE
+from ._shared import ARTIFACTS, DONE, artifact_folders
 
 TEXT = "What artifacts weigh, by kernel, format or target."
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS, metavar="DIR")
+    parser.add_argument(
+        "--artifacts", default=ARTIFACTS, metavar="DIR|NAME", help="a folder, or an installed package"
+    )
     parser.add_argument("--by", choices=("kernel", "format", "target"), default="target")
     parser.add_argument("--json", action="store_true", help="bytes, as JSON on standard output")
 
@@ -25,8 +26,10 @@ def run(args: argparse.Namespace) -> int:
     from ..scale import weights
     from ..scale.sizes import show
 
-    path = args.artifacts / name.INDEX
-    items = weights.weigh(args.artifacts, index.read(path), path.read_bytes())
+    items = []
+    for folder in artifact_folders(args.artifacts):
+        path = folder / name.INDEX
+        items += weights.weigh(folder.joinpath, index.read(path), path.read_bytes())
     groups, whole = weights.by(items, args.by), weights.total(items)
     kinds = {kind: weights.total(i for i in items if i.kind == kind) for kind in weights.KINDS}
     if args.json:

@@ -1,8 +1,8 @@
 """The first line of every emitted file, and the only code in the generator that writes or deletes files.
 
 A file is written to a temporary name in its own folder and renamed over the old one, so a reader sees the old
-text or the new, never half of one. A file whose bytes would not change is left alone, with its time stamp:
-nothing rebuilds.
+text or the new, never half of one. A link stays a link: what it leads to is written. A file whose bytes would
+not change is left alone, with its time stamp: nothing rebuilds.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def write(path: Path, text: str) -> bool:
 
 def write_lines(path: Path, parts: Iterable[str]) -> bool:
     """As `write`, for text that is too long to hold: the parts are written one after the other."""
+    path = _behind(path)
     with _temporary(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "w", encoding="utf-8", newline="\n") as file:
@@ -46,6 +47,7 @@ def write_lines(path: Path, parts: Iterable[str]) -> bool:
 
 def rewrite(path: Path, data: bytes) -> None:
     """Make `path` hold `data`. BuildError names the file and the cause."""
+    path = _behind(path)
     with _temporary(path) as temporary:
         temporary.write_bytes(data)
         _replace(temporary, path)
@@ -74,6 +76,14 @@ def copy(source: Path, path: Path) -> None:
     except OSError as error:
         raise BuildError(f"{source}: cannot be read: {error.strerror}") from error
     rewrite(path, data)
+
+
+def _behind(path: Path) -> Path:
+    """Where a link leads, the file that it stands for: the link stays. BuildError for one that leads back."""
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except (OSError, RuntimeError) as error:
+        raise BuildError(f"{path}: is a link that leads nowhere: {error}; {_ADVICE}") from error
 
 
 def _replace(temporary: Path, path: Path) -> bool:

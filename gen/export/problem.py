@@ -107,7 +107,7 @@ def problem(source: Source, sizes: Mapping[str, int]) -> Problem:
                 "name one of them"
             )
         if extent < 1:
-            raise ExportError(f"--size {given}={extent}: wanted 1 or more")
+            raise ExportError(f"--size {given}={extent}: {_range(source, given)}")
     wanted = {**usual.size, **sizes}
     if prod(wanted.values()) > _LARGEST:
         raise ExportError(
@@ -121,6 +121,14 @@ def problem(source: Source, sizes: Mapping[str, int]) -> Problem:
             f"holds at most {MOST}: choose smaller sizes"
         )
     return _told(source, found)
+
+
+def _range(source: Source, name: str) -> str:
+    """What a size may be: as the kernel says, but of nothing a program would prove nothing."""
+    least, most = source.kernel["limits"].get(name, (1, ""))
+    end = f"to {most}" if most else "or more"
+    why = f"; {source.kernel['key']} takes {least}, too, but a program of nothing proves nothing"
+    return f"wanted {max(1, least)} {end}{why if least < 1 else ''}"
 
 
 def _told(source: Source, drawn: Problem) -> Problem:

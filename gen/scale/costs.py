@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..build import index, ninja, runner, state
+from ..build.index import ArtifactsError
 from ..emit import provenance
 from ..emit.provenance import BuildError
 from ..plan import name
@@ -247,12 +248,17 @@ def compiled(out: Path) -> dict[str, Row]:
 
 def collect(folders: Iterable[Path]) -> Costs:
     """From the work folders of builds, whatever their manifests and shards. Where a build measured nothing,
-    seconds are those of ninja's log. BuildError for a folder in which nothing was built."""
+    seconds are those of ninja's log. ArtifactsError for a folder in which nothing was built, and for one that
+    is given twice."""
     gathered: dict[tuple[str, str, str], list[Row]] = {}
+    seen = set[Path]()
     for out in folders:
+        if out.resolve() in seen:
+            raise ArtifactsError(f"{out}: is given twice; give each folder once")
+        seen.add(out.resolve())
         rows = list(_built(out))
         if not rows:
-            raise BuildError(f"{out}: holds no record of a compile; build there, and keep {name.WORK}/")
+            raise ArtifactsError(f"{out}: holds no record of a compile; build there, and keep {name.WORK}/")
         for where, row in rows:
             gathered.setdefault(where, []).append(row)
     table: dict[str, dict[str, dict[str, Row]]] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def merge(folders: Sequence[Path], out: Path) -> int:
 
     MergeError for shards that do not belong together, one that is missing, damaged or given twice, and a cell
     or file that two have differently; BuildError as `index.read` does, and where `out` cannot be written.
-    Without an index in `out`, nothing was merged.
+    A merge that fails, or is interrupted, leaves nothing in `out`, and there is no index before its end.
     """
     parts = [_part(folder) for folder in folders]
     _agree(parts)
@@ -53,12 +54,13 @@ def merge(folders: Sequence[Path], out: Path) -> int:
     files = _files(parts)
     lines = list(index.lines(compilers, sections))
     provenance.require_empty(out)
-    for path, folder in files.items():
-        provenance.copy(folder / path, out / path)
     limits, _ = budgets.read(parts[0].shard["budgets"])
-    if over := overweight.check(limits, out, sections, lines):
+    if over := overweight.check(limits, lambda path: files[path] / path, sections, lines):
         raise MergeError("; ".join(f"{what}: {problem}" for what, problem in over.items()))
-    provenance.write_lines(out / name.INDEX, lines)
+    with _all_or_nothing(out, (*files, name.INDEX)):
+        for path, folder in files.items():
+            provenance.copy(folder / path, out / path)
+        provenance.write_lines(out / name.INDEX, lines)
     return len(sections["cells"])
 
 
@@ -158,3 +160,16 @@ def _files(parts: Iterable[Part]) -> dict[str, Path]:
                     f"{path}: differs between {where} and {part.folder}; build both shards again"
                 )
     return {path: folder for path, (_, folder) in found.items()}
+
+
+@contextlib.contextmanager
+def _all_or_nothing(out: Path, paths: Sequence[str]) -> Iterator[None]:
+    """Removes these files of `out`, which was empty, where what writes them does not come to its end."""
+    try:
+        yield
+    except BaseException:  # KeyboardInterrupt among them
+        with contextlib.suppress(BuildError):
+            for path in paths:
+                provenance.remove(out / path)
+        provenance.prune_folders(out, {(out / path).parent for path in paths})
+        raise

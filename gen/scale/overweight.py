@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from . import sizes, weights
 from .budgets import Budgets, Limit
-from .weights import Item
+from .weights import Item, Place
 
 _HEAVIEST = 5  # that a message names
 _WORDS = {"raw": "as they lie", "wheel": "in a wheel"}
 
 
 def check(
-    budgets: Budgets, folder: Path, sections: Mapping[str, Any], index: Iterable[str]
+    budgets: Budgets, place: Place, sections: Mapping[str, Any], index: Iterable[str]
 ) -> dict[str, str]:
-    """`over` for a folder whose index is to have those lines; nothing is weighed where there is no budget."""
+    """`over` for files whose index is to have those lines; nothing is weighed where there is no budget."""
     if budgets == Budgets():
         return {}
-    return over(budgets, weights.weigh(folder, sections, "".join(index).encode()))
+    return over(budgets, weights.weigh(place, sections, "".join(index).encode()))
 
 
 def over(budgets: Budgets, items: Sequence[Item]) -> dict[str, str]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..build.index import check_claims, claims, unit_of
-from ..emit.provenance import BuildError
+from ..build.index import ArtifactsError, check_claims, claims, unit_of
 from ..plan import name
 
 T = TypeVar("T")
+Place = Callable[[str], Path]
+"""Where the file lies that an index names: of a folder, its joinpath."""
 BINARY, SOURCE, INDEX = KINDS = ("binaries", "sources", "index")
 _ENTRY = 30 + 46  # bytes of a file's two headers in a zip archive, beside its name, which both have
 
@@ -42,14 +43,14 @@ class Total:
     wheel: int
 
 
-def weigh(folder: Path, sections: Mapping[str, Any], index: bytes) -> list[Item]:
-    """Every file that the sections of an index name, and the index, whose bytes are given. BuildError for one
-    that is not there."""
+def weigh(place: Place, sections: Mapping[str, Any], index: bytes) -> list[Item]:
+    """Every file that the sections of an index name, and the index, whose bytes are given. ArtifactsError for
+    one that is not there."""
     owners = {path: owner for cell in sections["cells"] for path, owner in _files(cell)}
     for kernel in sections["kernels"]:
         owners |= {path: (SOURCE, kernel["key"], "", "") for path, _ in check_claims(kernel)}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # zlib works without the lock
-        sizes = pool.map(lambda path: _sizes(folder, path), owners)
+        sizes = pool.map(lambda path: _sizes(place(path), path), owners)
         items = [Item(path, *owner, *size) for (path, owner), size in zip(owners.items(), sizes)]
     return [*items, Item(name.INDEX, INDEX, "", "", "", len(index), _entry(name.INDEX, index))]
 
@@ -61,11 +62,11 @@ def _files(cell: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str, str, 
         yield path, (kind, *unit_of(cell))
 
 
-def _sizes(folder: Path, path: str) -> tuple[int, int]:
+def _sizes(place: Path, path: str) -> tuple[int, int]:
     try:
-        data = (folder / path).read_bytes()
+        data = place.read_bytes()
     except OSError as error:
-        raise BuildError(f"{folder / path}: cannot be read: {error.strerror}; build again") from error
+        raise ArtifactsError(f"{place}: cannot be read: {error.strerror}; build again") from error
     return len(data), _entry(path, data)
 
 

@@ -32,7 +32,7 @@ def render(
     """The whole page. planned: whether a manifest says what is refused, skipped or still to be built."""
     style, script = ((_HERE / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     view = {
-        "label": Path(shipped.where).name,
+        "label": Path(shipped.where).resolve().name,
         "generator": shipped.header["generator"] or "",
         "compilers": sorted(shipped.header["compilers"].items()),
         "style": Markup(style),

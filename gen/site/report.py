@@ -25,7 +25,7 @@ class Made:
 
 
 def report(artifacts: Path, out: Path, benches: Iterable[Path] = (), planned: Planned | None = None) -> Made:
-    """Write a report. ShippedError: these are no artifacts. BuildError names what else cannot be read, or
+    """Write a report. ArtifactsError: these are no artifacts. BuildError names what else cannot be read, or
     where nothing may be written."""
     shipped = read(artifacts)
     found = weight.artifacts(shipped)

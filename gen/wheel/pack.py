@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import __version__
 from ..build import elf, index
+from ..build.index import ArtifactsError
 from ..build.lock import lock
 from ..emit import provenance
 from ..emit.provenance import BuildError
@@ -57,16 +58,16 @@ class Packed:
 
 def pack(request: Request) -> tuple[list[Packed], list[str]]:
     """Write the wheels; gives them, and the targets that were left out. Each replaces a file of its name at
-    once, and none is written before all is checked. BuildError: the folder holds no whole build, a file
-    differs from its index, nothing was built, a file cannot be read or written. Each wheel carries its
-    bill of materials, and the licences of what others wrote."""
+    once, and none is written before all is checked. ArtifactsError: the folder holds no whole build, a file
+    differs from its index, nothing was built. BuildError: a file cannot be read or written. Each wheel
+    carries its bill of materials, and the licences of what others wrote."""
     moment = archive.moment()
     with _unchanging(request.artifacts):
         found = index.read(request.artifacts / name.INDEX)
         _check(request, found)
         kept = _select(found, [cell for cell in found["cells"] if cell["files"]])
         if not kept["cells"]:
-            raise BuildError(f"{request.artifacts}: nothing in it was compiled: there is nothing to pack")
+            raise ArtifactsError(f"{request.artifacts}: nothing in it was compiled: there is nothing to pack")
         left_out = sorted(_targets(found) - _targets(kept))
         planned = list(_split(request, kept) if request.split else _whole(request, kept))
         provenance.make_folder(request.out)
@@ -90,7 +91,9 @@ def _unchanging(folder: Path) -> Iterator[None]:
 
 def _check(request: Request, found: Index) -> None:
     if found.get("shard"):
-        raise BuildError(f"{request.artifacts} is one shard of a build: merge them first, see: wootz --help")
+        raise ArtifactsError(
+            f"{request.artifacts} is one shard of a build: merge them first, see: wootz --help"
+        )
     problems = index.validate(request.artifacts, request.sources)
     for cell in found["cells"]:
         if cell["files"] and "file" not in cell.get("stub", {"file": ""}):
@@ -99,7 +102,7 @@ def _check(request: Request, found: Index) -> None:
         more = f" (and {len(problems) - 1} more)" if problems[1:] else ""
         lost = request.sources and f": {name.SOURCES}/" in problems[0]
         without = ", or pack with --no-sources" if lost else ""
-        raise BuildError(
+        raise ArtifactsError(
             f"{request.artifacts} is no whole build: {problems[0]}{more}; run: wootz build --out "
             f"{request.artifacts}{without}"
         )
@@ -114,12 +117,13 @@ def _targets(found: Index) -> set[str]:
 
 def _select(found: Index, cells: Sequence[Mapping[str, Any]]) -> Index:
     """The index of some of its cells: what they are of, and no more."""
-    used = {key: {cell[key] for cell in cells} for key in ("target", "kernel", "format")}
+    used = {key: {cell.get(key) for cell in cells} for key in ("target", "kernel", "format")}
     kept = {
         f"{key}s": [record for record in found[f"{key}s"] if record["key"] in names or ()]
         for key, names in used.items()
     }
-    return {**found, **kept, "cells": cells}
+    sections = {**kept, "cells": cells}
+    return {**found, **sections, "count": {section: len(sections[section]) for section in found["count"]}}
 
 
 def _text(found: Index) -> bytes:

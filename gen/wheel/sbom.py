@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from ..build import state
+from . import naming
 from .shipped import File, Shipped, ShippedError, files, of
 
 PATH = "sboms/{name}.cdx.json"
@@ -32,7 +32,6 @@ GROUP_HASH = (
     "The SHA-256 of a kernel's component is that of the lines that sha256sum prints for its files in the "
     "order of their names; each file's own is in index.json and in RECORD."
 )
-_EXPRESSION = re.compile(r"\(*[\w.+:-]+\)*( (AND|OR|WITH) \(*[\w.+:-]+\)*)*")
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://cyclonedx.org/schema/bom-1.6.schema.json#wootz")
 
 
@@ -126,10 +125,14 @@ def document(
 
     licence: the wheel's, an SPDX expression; "" leaves it out. linked: name -> version of what else is
     compiled in, of LINKED. time: the time stamp; without one there is none.
-    ShippedError: an index that is none, a licence that is no expression, an unknown name in `linked`.
+    ArtifactsError: an index that is none. ShippedError: what is no name, version or licence, an
+    unknown name in `linked`.
     """
-    if licence and not _EXPRESSION.fullmatch(licence):
-        raise ShippedError(f"licence {licence!r}: is no SPDX expression, as Apache-2.0 AND BSD-3-Clause is")
+    try:
+        name, version = naming.normal(name), naming.version(version)
+        naming.licence(licence)
+    except ValueError as error:
+        raise ShippedError(str(error)) from error
     for unknown in sorted(set(linked or {}) - set(LINKED)):
         raise ShippedError(f"{unknown}: not known to be linked; known: {', '.join(sorted(LINKED))}")
     shipped, root = of(index, "the index"), _root(name, version, licence)

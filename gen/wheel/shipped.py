@@ -3,37 +3,25 @@ unpacked."""
 
 from __future__ import annotations
 
-import json
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..build.index import SECTIONS, VERSION, inside
+from ..build import index
+from ..build.index import ArtifactsError, inside
 from ..plan import name
 from ..scale.weights import deflated
 
 _HEAD = b'{"wootz_index":'
-_NEEDED: Mapping[str, type] = {
-    "key": str,
-    "kernel": str,
-    "dtype": str,
-    "target": str,
-    "files": list,
-    "source": str,
-    "source_sha256": str,
-    "evidence": list,
-    "entries": list,
-}
-"""What is read of every cell."""
 _UNREADABLE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError)
 """What a damaged archive raises."""
 
 
-class ShippedError(Exception):
+class ShippedError(ArtifactsError):
     """A folder or file that cannot be read as artifacts: the message names it, and what was found there."""
 
 
@@ -79,8 +67,8 @@ class Shipped:
 
 
 def read(path: Path) -> Shipped:
-    """The index in a folder, or in a wheel's file. ShippedError: neither is there, there is no index or more
-    than one, or it is damaged."""
+    """The index in a folder, or in a wheel's file. ArtifactsError: neither is there, there is no index or
+    more than one, or it is damaged."""
     if path.is_dir():
         return parse(_of_folder(path), str(path), lambda file: _in_folder(path, file))
     if path.is_file():
@@ -91,29 +79,16 @@ def read(path: Path) -> Shipped:
 
 
 def parse(data: bytes, where: str, *more: Any) -> Shipped:
-    """An index' bytes; more: content, stored. ShippedError says in what it is none."""
-    try:
-        index = json.loads(data)
-    except ValueError as error:
-        raise ShippedError(f"{where}: its index is damaged: {error}; build or download it again") from error
-    return of(index, where, *more)
+    """An index' bytes; more: content, stored. ArtifactsError says in what they are none."""
+    return of(index.parse(data, where), where, *more)
 
 
-def of(index: Any, where: str, *more: Any) -> Shipped:
-    """An index as it was read from JSON; more: content, stored. ShippedError says in what it is none."""
-    if not isinstance(index, dict) or "wootz_index" not in index:
-        raise ShippedError(f"{where}: its index.json is none of wootz")
-    if index["wootz_index"] != VERSION:
-        found = index["wootz_index"]
-        raise ShippedError(f"{where}: its index has version {found!r}, this wootz reads {VERSION}")
-    header = {key: index.get(key) for key in ("generator", "compilers", "nvrtc")}
-    if not isinstance(header["compilers"], dict):
-        raise ShippedError(f"{where}: its index is damaged: it has no list of compilers")
-    sections = {section: _section(index, section, where) for section in SECTIONS}
-    for key, cell in sections["cells"].items():
-        if problem := next(_problems(cell, sections["targets"].keys()), None):
-            raise ShippedError(f"{where}: its index is damaged: cell {key} {problem}")
-    return Shipped(where, index, header, sections, *more)
+def of(found: Any, where: str, *more: Any) -> Shipped:
+    """An index as it was read from JSON; more: content, stored. ArtifactsError says in what it is none."""
+    checked = index.checked(found, where)
+    header = {key: checked.get(key) for key in ("generator", "compilers", "nvrtc")}
+    sections = {s: {record["key"]: record for record in checked[s]} for s in index.SECTIONS}
+    return Shipped(where, checked, header, sections, *more)
 
 
 def files(cell: Mapping[str, Any]) -> tuple[File, ...]:
@@ -121,34 +96,6 @@ def files(cell: Mapping[str, Any]) -> tuple[File, ...]:
     found = [File(f["file"], f["size"], f["sha256"], f["isa"]) for f in cell["files"]]
     stub = cell.get("stub", {})
     return (*found, *([File(stub["file"], stub["size"], stub["sha256"], "stub")] if "file" in stub else []))
-
-
-def _section(index: Mapping[str, Any], section: str, where: str) -> dict[str, Mapping[str, Any]]:
-    records = index.get(section)
-    found: dict[str, Mapping[str, Any]] = {}
-    for record in records if isinstance(records, list) else (None,):
-        key = record.get("key") if isinstance(record, dict) else None
-        if not isinstance(record, dict) or not isinstance(key, str) or key in found:
-            raise ShippedError(
-                f"{where}: its index is damaged: section {section!r} is no list of records with a key each"
-            )
-        found[key] = record
-    return found
-
-
-def _problems(cell: Mapping[str, Any], targets: Set[str]) -> Iterator[str]:
-    for field, kind in _NEEDED.items():
-        if field not in cell:
-            yield f"lacks {field}"
-        elif not isinstance(cell[field], kind):
-            yield f"has {field} of type {type(cell[field]).__name__}, wanted {kind.__name__}"
-    if cell.get("target") not in targets:
-        yield f"is for {cell['target']}, which is no target of it"
-    try:
-        if not all(isinstance(f.size, int) and isinstance(f.path, str) for f in files(cell)):
-            yield "has a file without path or size"
-    except (KeyError, TypeError) as error:
-        yield f"lacks {error}"
 
 
 def _of_folder(folder: Path) -> bytes:

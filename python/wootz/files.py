@@ -12,18 +12,21 @@ __all__ = ["write"]
 
 def write(path: Path, content: str | bytes) -> None:
     """A file whole, or none. What is there and no regular file (a device, a pipe) is
-    written to, not replaced. Raises ArgumentError, naming it.
+    written to, not replaced; so is what a link leads to. Raises ArgumentError, naming it.
     """
     data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
+        place = path.resolve() if path.is_symlink() else path
+        if place.exists() and not place.is_file():
+            place.write_bytes(data)
             return
+        temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
         try:
             temporary.write_bytes(data)
-            temporary.replace(path)
+            temporary.replace(place)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise ArgumentError(f"cannot write {path}: {error.strerror or error}; choose another file") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+        raise ArgumentError(
+            f"cannot write {path}: {getattr(error, 'strerror', None) or error}; choose another file"
+        ) from None

@@ -96,7 +96,7 @@ def _picked(cell: Facts) -> Iterator[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="wootz info", description=__doc__.partition(": ")[2])
+    parser = command_line.Parser(prog="wootz info", description=__doc__.partition(": ")[2])
     parser.add_argument("kernel", nargs="?", metavar="KERNEL", help="what would be picked for it")
     parser.add_argument("--format", metavar="NAME", help="of KERNEL; '-' is: no format")
     parser.add_argument("--dtype", metavar="NAME", help="of KERNEL")

@@ -397,3 +397,31 @@ def test_names_that_are_not_there(lib: Any) -> None:
         cells.chosen(lib, "cpu", cells.Wanted(("x",)))
     with pytest.raises(AttributeError, match="no attribute"):
         bench.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--m", "0"], "argument --m: 0: want whole numbers from 1 on; try: wootz bench --help"),
+        (["--shapes", "-5x3"], "argument --shapes: expected one argument; try: wootz bench --help"),
+        (["--shapes", "999999999x999999999"], "wants 2000000005999999992 bytes for operands and output"),
+        (["--kernels", "dequant", "--shapes", "2000000x2000000"], "wants 24000000000000 bytes"),
+    ],
+)
+def test_what_cannot_be_is_one_line(argv: list[str], says: str, folder: Path, capsys: Any) -> None:
+    given = ["--artifacts", str(folder), "--kernels", "qgemv", "--dtypes", "f32", *argv]
+    status, out, err = run(*given, capsys=capsys)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("wootz bench: ")
+    assert says in err
+
+
+def test_memory_that_there_is_not_is_one_line(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: Any) -> Any:
+        raise MemoryError("Unable to allocate 4 EiB")
+
+    monkeypatch.setattr(rows, "operands_for", none)
+    status, _, err = run("--artifacts", str(folder), "--kernels", "qgemv", capsys=capsys)
+    assert (status, err) == (2, "wootz bench: Unable to allocate 4 EiB: choose smaller shapes\n")

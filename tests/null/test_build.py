@@ -378,7 +378,7 @@ def test_two_builds_at_once(bench: Bench) -> None:
         second = bench.run()
         assert second.returncode == 1
         assert second.stderr.splitlines()[-1] == (
-            f"wootz: {bench.out}: another wootz (process {first.pid}) is building here; "
+            f"wootz: {bench.out}: another wootz (process {first.pid}) is building or packing here; "
             "wait, or use another --out"
         )
         first.send_signal(signal.SIGINT)

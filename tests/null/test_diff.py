@@ -139,6 +139,19 @@ def without(record: str, field: str) -> str:
     return record.replace(f'"{field}"', f'"no {field}"', 1)
 
 
+def fewer(content: str) -> str:
+    """The index without its first cell."""
+    lines = content.split("\n")
+    del lines[next(i for i, line in enumerate(lines) if line.endswith('"cells":[')) + 1]
+    return "\n".join(lines)
+
+
+def leading_out(path: str) -> str:
+    """An index that names a file which is not the folder's."""
+    binary = {"file": path, "size": 1, "sha256": "0" * 64, "isa": ""}
+    return text({**cell("copy"), "files": [binary]})
+
+
 BAD = {
     "no such folder or wheel": lambda at: at / "nowhere",
     "holds no index.json": lambda at: wheel(at / "a.whl").parent,
@@ -151,12 +164,18 @@ BAD = {
     "has version 1": lambda at: folder(at, text(*OLD).replace('"wootz_index":2', '"wootz_index":1')),
     "no list of compilers": lambda at: folder(at, text(*OLD).replace('"compilers":{', '"compiler":{')),
     "section 'kernels'": lambda at: folder(at, text(*OLD).replace('"kernels":[', '"kernel":[')),
-    "section 'cells'": lambda at: folder(at, text(OLD[0], OLD[0])),
+    "section 'cells': keys are not sorted and unique": lambda at: folder(at, text(OLD[0], OLD[0])),
+    "section 'cells': count says 3, there are 2": lambda at: folder(at, fewer(text(*OLD))),
+    "no record": lambda at: folder(at, text(*OLD).replace('"files":[{', '"files":[3,{', 1)),
+    "names ../../etc/hostname, which is outside": lambda at: folder(at, leading_out("../../etc/hostname")),
+    "names /etc/hostname, which is outside": lambda at: folder(at, leading_out("/etc/hostname")),
     "cell gemm/-/f32/sm_90a lacks evidence": lambda at: folder(at, without(text(OLD[2]), "evidence")),
-    "cell gemm/-/f32/sm_90a lacks 'sha256'": lambda at: folder(at, without(text(OLD[2]), "sha256")),
+    "cell gemm/-/f32/sm_90a has a file that lacks sha256": lambda at: folder(
+        at, without(text(OLD[2]), "sha256")
+    ),
     "has evidence of type str, wanted list": lambda at: folder(at, text(cell("copy", evidence="emitted"))),
-    "is for cpu, which is no target": lambda at: folder(at, text(*OLD).replace('{"key":"cpu"', '{"key":"x"')),
-    "without path or size": lambda at: folder(at, text(cell("copy", size="1"))),
+    "is for cpu, which is no target": lambda at: folder(at, text(*OLD).replace('{"key":"cpu"', '{"key":"a"')),
+    "has a file that has size of type str, wanted int": lambda at: folder(at, text(cell("copy", size="1"))),
 }
 
 
@@ -178,3 +197,35 @@ def test_bad_input_is_told_in_a_line(says: str, tmp_path: Path, capsys: pytest.C
         assert says in printed.err
         assert printed.err.count("\n") == 1
     assert not site.exists()
+
+
+DAMAGED = {
+    "no such folder": None,
+    "is damaged": text(*OLD)[:-200],
+    "count says 3, there are 2": fewer(text(*OLD)),
+    "has file of type int, wanted str": text({**cell("copy"), "files": [{"file": 3}]}),
+    "names ../../etc/hostname, which is outside the folder": leading_out("../../etc/hostname"),
+}
+
+
+@pytest.mark.parametrize("says", DAMAGED)
+def test_the_same_fault_has_the_same_status_everywhere(
+    says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, out = DAMAGED[says], str(tmp_path / "out")
+    bad = str(folder(tmp_path / "bad", content) if content else tmp_path / "bad")
+    named = ["--name", "n", "--version", "1"]
+    for command in (
+        ["diff", bad, bad],
+        ["sbom", bad, *named],
+        ["report", "--artifacts", bad, "--out", out],
+        ["size", "--artifacts", bad],
+        ["pack", "--artifacts", bad, *named, "--out", out],
+        ["merge", bad, "--out", out],
+    ):
+        assert (command, cli.main(command)) == (command, 2)
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
+        assert says in printed.err or (not content and "there is no index; run: wootz build" in printed.err)
+        assert "again" in printed.err or not content
+    assert not Path(out).exists()

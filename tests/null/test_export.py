@@ -158,7 +158,7 @@ def test_cells_that_cannot_be_exported(manifest: Any, key: str, said: str) -> No
     ("key", "size", "said"),
     [
         ("softmax/-/f16/sm_90a", {"k": 5}, "softmax has the sizes m, n"),
-        ("softmax/-/f16/sm_90a", {"n": 0}, "wanted 1 or more"),
+        ("softmax/-/f16/sm_90a", {"n": 0}, "--size n=0: wanted 1 to "),
         ("softmax/-/f16/sm_90a", {"n": 90000}, "a program holds at most"),
         ("softmax/-/f16/sm_90a", {"n": 9000000}, "is too much to be written out"),
         ("qgemv/mxfp4/f16/sm_90a", {"m": 9}, "m is 9; qgemv takes 0 to 8"),
@@ -224,3 +224,22 @@ def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = json.loads((tmp_path / "solution" / "solution.json").read_text())
     assert (made["definition"], made["author"]) == ("softmax_8k", "me")
     assert made["spec"]["target_hardware"] == ["B200"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["program", "--size", "m=2", "m=3"], "--size m=3: m is given already, as 2; say it once"),
+        (["solution", "--definition", "../a b"], "--definition '../a b': wanted a name of letters"),
+        (["solution", "--author", ""], "--author '': wanted a name"),
+        (["solution", "--hardware", "LOCAL", " "], "wanted a name"),
+    ],
+)
+def test_what_is_no_name_is_refused(
+    words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, *more = words
+    out = tmp_path / "out"
+    assert cli.main(["export", kind, "softmax/-/f16/sm_90a", *more, "--out", str(out)]) == 2
+    assert says in capsys.readouterr().err
+    assert not out.exists()

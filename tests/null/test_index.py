@@ -19,6 +19,9 @@ def _cell(folder: Path, key: str) -> dict[str, Any]:
     digest = index.sha256(f"{artifact}\n".encode())
     return {
         "key": key,
+        "kernel": "k",
+        "dtype": "f32",
+        "target": "cpu",
         "files": [{"file": artifact, "size": 1, "sha256": digest, "isa": ""}],
         "source": source,
         "source_sha256": index.sha256(f"{source}\n".encode()),
@@ -73,10 +76,6 @@ def test_empty_sections_are_valid_json() -> None:
         (lambda f: (f / "cpu/k_a_f32_cpu.so").write_text("edited"), "its sha256 differs"),
         (lambda f: (f / "cpu/k_a_f32_cpu.so").unlink(), "is missing"),
         (lambda f: (f / "src/k_a_f32_cpu.cpp").write_text("edited"), "its sha256 differs"),
-        (lambda f: _edit(f, '"src/k_a_f32_cpu.cpp"', '"../k_a_f32_cpu.cpp"'), "is outside the folder"),
-        (lambda f: _edit(f, '"src/k_a_f32_cpu.cpp"', '"/etc/passwd"'), "is outside the folder"),
-        (lambda f: _edit(f, '"cells":4', '"cells":5'), "count says 5, there are 4"),
-        (lambda f: _edit(f, '"key":"k/a/f32/cpu"', '"key":"k/c/f32/cpu"'), "not sorted"),
         (lambda f: _edit(f, '"entries":[{"symbol":"s"}]', '"entries":[]'), "has no entry"),
     ],
 )
@@ -84,6 +83,32 @@ def test_the_validator_finds_damage(tmp_path: Path, damage: Any, expected: str) 
     _folder(tmp_path)
     damage(tmp_path)
     assert any(expected in problem for problem in index.validate(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('"src/k_a_f32_cpu.cpp"', '"../k_a_f32_cpu.cpp"', "names ../k_a_f32_cpu.cpp, which is outside the"),
+        ('"src/k_a_f32_cpu.cpp"', '"/etc/passwd"', "names /etc/passwd, which is outside the folder"),
+        ('"cells":4', '"cells":5', "count says 5, there are 4"),
+        ('"count":{', '"counts":{', "count says None, there are 1"),
+        ('"key":"k/a/f32/cpu"', '"key":"k/c/f32/cpu"', "not sorted"),
+        ('"file":"cpu/k_a_f32_cpu.so"', '"file":3', "has a file that has file of type int, wanted str"),
+        ('{"key":"k"}', '{"key":"k","check":{"file":"../c.py","sha256":""}}', "names ../c.py, which is out"),
+        ('{"key":"k"}', '{"key":"k","check":3}', "has a check that is int, no record"),
+        ('"evidence":["emitted"]', '"stub":{},"evidence":["emitted"]', "has a host stub that lacks source"),
+        ('"target":"cpu"', '"target":"tpu"', "is for tpu, which is no target of it"),
+    ],
+)
+def test_no_reader_takes_an_index_whose_structure_is_damaged(
+    tmp_path: Path, old: str, new: str, expected: str
+) -> None:
+    _folder(tmp_path)
+    _edit(tmp_path, old, new)
+    with pytest.raises(index.ArtifactsError, match=expected):
+        index.read(tmp_path / "index.json")
+    with pytest.raises(index.ArtifactsError, match=expected):
+        index.validate(tmp_path)
 
 
 def _edit(folder: Path, old: str, new: str) -> None:

@@ -23,7 +23,7 @@ from wootz.errors import ArtifactError
 
 from gen.build.lock import lock
 from gen.cli import main
-from gen.commands._shared import UsageError, artifact_folders
+from gen.commands._shared import UsageError, artifact_folders, artifacts
 from gen.wheel import archive
 from tests.null import loader_tools as tools
 
@@ -158,7 +158,7 @@ def test_each_part_has_a_bill_of_its_materials(everything: Path, tmp_path: Path)
 def test_metadata_is_valid(everything: Path, tmp_path: Path) -> None:
     (tmp_path / "TERMS").write_text("")
     more = ["--licence", "Apache-2.0", "--licence-file", str(tmp_path / "TERMS")]
-    (wheel,) = pack(everything, tmp_path / "dist", *more, name="Acme.Kernels", version="1.0-RC1")
+    (wheel,) = pack(everything, tmp_path / "dist", *more, name="Acme_Kernels", version="1.0-RC1")
     with zipfile.ZipFile(wheel) as opened:
         said = Metadata.from_email(opened.read("acme_kernels-1.0rc1.dist-info/METADATA"))
         points = opened.read("acme_kernels-1.0rc1.dist-info/entry_points.txt").decode()
@@ -249,7 +249,7 @@ def test_an_unfinished_build(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_build_at_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = folder(tmp_path / "a", *CUBINS)
     with lock(made):
-        assert "is building here; wait" in refused(capsys, made, tmp_path / "dist")
+        assert "is building or packing here; wait" in refused(capsys, made, tmp_path / "dist")
     assert pack(made, tmp_path / "dist")
 
 
@@ -302,6 +302,13 @@ def test_something_else_than_a_shared_object(tmp_path: Path, capsys: pytest.Capt
     [
         ({"name": "a b"}, "'a b' is no name of a distribution: want letters"),
         ({"name": "wootz"}, "would make the package wootz, which is taken"),
+        ({"name": "numpy"}, "would make the package numpy, which is taken"),
+        (
+            {"name": "a.b"},
+            "'a.b': a dot leads to a part of a library, as in wootz.load('acme.cpu'): choose a-b",
+        ),
+        ({"name": "acme.cpu"}, "choose acme-cpu, and load it by that"),
+        ({"licence": "foo bar"}, "licence 'foo bar': is no SPDX expression"),
         ({"name": "JSON"}, "would make the package json, which is taken"),
         ({"name": "3d"}, "would make the package 3d, which is no name in Python"),
         ({"name": "class"}, "would make the package class, which is no name in Python"),
@@ -332,7 +339,7 @@ def test_a_licence_that_is_not_there(
 
 
 def test_a_name_in_any_spelling(cubins: Path, tmp_path: Path, site: Path) -> None:
-    install(*pack(cubins, tmp_path / "dist", name="Acme.Kernels"), site)
+    install(*pack(cubins, tmp_path / "dist", name="Acme_Kernels"), site)
     for name in ("acme-kernels", "acme_kernels", "ACME-Kernels"):
         assert wootz.load(name).path == site / "acme_kernels/artifacts"
     assert "acme_kernels" not in sys.modules
@@ -443,6 +450,16 @@ def test_the_commands_know_names(
     assert "cpu/kernels.so" in capsys.readouterr().out
     assert artifact_folders("acme") == [part.folder for part in wootz.load("acme").parts]
     assert artifact_folders("no-such") == [Path("no-such")]
+    whole, page = ("--name", "n", "--version", "1"), ("--out", str(tmp_path / "page"))
+    assert main(["size", "--artifacts", "acme", "--json"]) == 0
+    weighed = json.loads(capsys.readouterr().out)
+    assert (set(weighed["groups"]), weighed["kinds"]["index"]["files"]) == ({"cpu", *CUBINS}, 3)
+    assert [artifacts("acme.cpu")] == artifact_folders("acme.cpu")
+    for read in (["diff", "{}", "{}"], ["sbom", "{}", *whole], ["report", "--artifacts", "{}", *page]):
+        assert main([word.format("acme") for word in read]) == 2
+        assert "acme is installed in 3 parts: name the folder of one: " in capsys.readouterr().err
+    for read in (["diff", "{}", "{}"], ["sbom", "{}", *whole]):
+        assert main([word.format("acme.cpu") for word in read]) == 0
     claim(site, "rival", "acme.cpu = rival")
     with pytest.raises(UsageError, match=r"acme-cpu 1.0 and rival 1.0 both ship"):
         artifact_folders("acme")

@@ -153,3 +153,26 @@ def test_a_time_that_is_none(epoch: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
     with pytest.raises(BuildError, match=f"SOURCE_DATE_EPOCH={epoch}: wanted a whole number of seconds"):
         archive.epoch()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--name", "", "'' is no name of a distribution"),
+        ("--name", "a b", "'a b' is no name of a distribution"),
+        ("--version", "x y", "'x y' is no version: want one as 1.0"),
+        ("--licence", "foo bar", "licence 'foo bar': is no SPDX expression"),
+    ],
+)
+def test_names_have_the_rules_of_wheels(
+    option: str, value: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = str(folder(tmp_path / "a", text(*CELLS)))
+    named = {"--name": "theirs", "--version": "2.0", option: value}
+    with pytest.raises(SystemExit) as end:
+        cli.main(["sbom", made, *(word for pair in named.items() for word in pair)])
+    printed = capsys.readouterr()
+    assert (end.value.code, printed.out, printed.err.count("\n")) == (2, "", 1)
+    assert says in printed.err
+    with pytest.raises(shipped.ShippedError, match=says.partition(":")[0]):
+        sbom.document(read(*CELLS), *(named.get(key, "") for key in ("--name", "--version", "--licence")))

@@ -136,6 +136,30 @@ def test_a_shard_that_there_is_not_is_refused(text: str) -> None:
         Shard.parse(text)
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt, BuildError])
+def test_a_merge_that_does_not_end_leaves_nothing(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
+) -> None:
+    parts, out = [yard.root / f"s{number}" for number in (1, 2, 3)], tmp_path / "out"
+    copied_so_far: list[Path] = []
+
+    def copy(source: Path, path: Path) -> None:
+        if len(copied_so_far) == 5:
+            raise end("in the middle")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, path)
+        copied_so_far.append(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merge.provenance, "copy", copy)
+        with pytest.raises(end):
+            merge.merge(parts, out)
+    assert len(copied_so_far) == 5
+    assert list(out.iterdir()) == []
+    assert merge.merge(parts, out) == 12
+    assert shipped(out) == shipped(yard.root / "whole")
+
+
 def test_more_shards_than_units_are_empty_and_merge(yard: Yard, tmp_path: Path) -> None:
     few = replace(yard.options, request=replace(yard.options.request, kernels=("copy",), targets=("cpu",)))
     for number in (1, 2):
@@ -201,7 +225,7 @@ def _nameless(folder: Path) -> None:
         (_compiler, "s3: was compiled by nvcc 12.9.1, .* by 13.0"),
         (_artifact, "s3: is damaged: .* is not the file that was indexed"),
         (_lost, "s3: is damaged: .* is missing"),
-        (_cut, "s3/index.json: cannot be read"),
+        (_cut, "s3/index.json: its index is damaged: .*; build or download it again"),
         (_emptied, "s3/index.json: there is no index"),
     ],
 )
@@ -301,6 +325,8 @@ def test_without_measurements_seconds_are_those_of_ninjas_log(yard: Yard, tmp_pa
     assert row.seconds == row.wall > 0
     with pytest.raises(BuildError, match="holds no record of a compile"):
         costs.collect([tmp_path])
+    with pytest.raises(index.ArtifactsError, match="is given twice; give each folder once"):
+        costs.collect([folder, folder / ".." / folder.name])
 
 
 @pytest.mark.parametrize(
@@ -363,7 +389,7 @@ def test_a_build_of_many_machines_is_estimated(yard: Yard) -> None:
 def test_files_are_weighed_as_a_wheel_has_them(yard: Yard, tmp_path: Path) -> None:
     folder = yard.root / "whole"
     path = folder / "index.json"
-    items = weights.weigh(folder, index.read(path), path.read_bytes())
+    items = weights.weigh(folder.joinpath, index.read(path), path.read_bytes())
     assert {item.path: item.raw for item in items} == {
         p: len(data) for p, (_, data) in shipped(folder).items()
     }
@@ -418,7 +444,7 @@ def test_budgets_of_shards_are_looked_at_when_they_are_merged(yard: Yard, tmp_pa
         edit(part, lambda meta: meta["shard"].update(budgets={"wheel": {"raw": "10 B"}}))  # type: ignore[attr-defined]
     with pytest.raises(MergeError, match=r"budget of the wheel: .* over 10 B"):
         merge.merge(parts, tmp_path / "out")
-    assert not (tmp_path / "out/index.json").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -443,7 +469,7 @@ def test_budgets_that_are_none_are_errors_with_a_line(
 
 def test_an_empty_section_is_no_budget(yard: Yard, tmp_path: Path) -> None:
     toy.manifest(tmp_path / "m.yaml", {"a4": 32}, extra="budgets:\n")
-    assert overweight.check(plan.load(tmp_path / "m.yaml").budgets, tmp_path, {}, []) == {}
+    assert overweight.check(plan.load(tmp_path / "m.yaml").budgets, tmp_path.joinpath, {}, []) == {}
 
 
 # The command line
@@ -480,6 +506,9 @@ def test_the_commands(yard: Yard, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert status == 2
     assert "--shard 4/3: wanted i/n" in err
     assert not (tmp_path / "x").exists()
+    with pytest.raises(SystemExit):
+        run("build", "--manifest", manifest, "--out", whole, "--tuning", tmp_path / "NOPE")
+    assert "NOPE: there is no such folder" in capsys.readouterr().err
     status, _, err = run("build", "--manifest", manifest, "--out", whole, "--prebuilt", "--shard", "1/2")
     assert status == 2
     assert "--prebuilt takes a whole build" in err

@@ -105,6 +105,14 @@ def test_counts_are_those_of_list(page: Page) -> None:
     assert number(table["all"]["emitted"]) == number(table["all"]["jobs"])
 
 
+def test_the_title_is_the_folders_own_name(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small)
+    report(Path(), tmp_path / "site")
+    assert f"<h1>{small.name}</h1>" in (tmp_path / "site/index.html").read_text()
+
+
 def test_rows_of_targets_add_up(small: Path, tmp_path: Path) -> None:
     report(small, tmp_path / "site")
     table = Page((tmp_path / "site" / "index.html").read_text()).table("target")

@@ -339,6 +339,7 @@ def test_a_damaged_table(text: str, message: str, right: Path, tmp_path: Path, c
         (["--artifacts", "/nonexistent"], "does not exist"),
         (["--shapes", "4096x4096"], "'4096x4096' is no shape; want extents by name"),
         (["--shapes", "m=1,m=2"], "names an extent twice"),
+        (["--shapes", "m=1:0,n=2"], "'m=1:0,n=2' has an extent of 0; want 1 or more"),
         (["--shapes"], "expected at least one argument"),
     ],
 )

@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="wootz bench", description=(__doc__ or "").partition(": ")[2])
+    parser = command_line.Parser(prog="wootz bench", description=(__doc__ or "").partition(": ")[2])
     add = parser.add_argument
     add("--kernels", type=_names, default=(), metavar="A,B", help='names or globs, as "qgemv" or "unary.*"')
     add("--formats", type=_names, default=(), metavar="A,B", help="names or globs (default: all there are)")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import cells, peers
+from . import cells, peers, room
 from .ceilings import Ceilings
 from .checking import check
 from .devices import Bench
@@ -89,6 +89,8 @@ def row_of(how: Measuring, cell: cells.Cell, size: Mapping[str, int]) -> Row:
     """A cell at a size, checked and then timed. Raises MismatchError, ArgumentError, NoKernelError and what
     the device says; what peers raise is theirs alone."""
     device, options = how.device, cell.get("options") or {}
+    if device.name == "cpu":
+        room.check(how.lib, cell, size)
     problem = operands_for(how.lib, cell, size)
     kernel = how.lib._kernel(cell["kernel"], problem.format, cell["dtype"], device.name, options)
     placed = place(problem, device)

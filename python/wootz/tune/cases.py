@@ -63,6 +63,8 @@ def parse_shapes(texts: Iterable[str]) -> list[tuple[tuple[str, int], ...]]:
         names = [name for name, _ in axes]
         if len(set(names)) < len(names):
             raise ArgumentError(f"--shapes: {text!r} names an extent twice")
+        if not all(int(value) for _, values in axes for value in values.split(":")):
+            raise ArgumentError(f"--shapes: {text!r} has an extent of 0; want 1 or more")
         for values in product(*([int(value) for value in values.split(":")] for _, values in axes)):
             found[tuple(zip(names, values))] = None
     return list(found)

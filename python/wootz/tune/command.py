@@ -23,7 +23,7 @@ _WIDTH = 24
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="wootz tune",
         description="Check and time every variant of kernels at shapes, and write which is fastest to a "
         "selection table. For artifacts with every tile: wootz build --tiles all.",
