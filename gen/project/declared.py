@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
@@ -16,10 +15,10 @@ from ..manifest.reader import KernelSpec, choices
 from ..variants.family import Family
 from ..variants.formula import OPERATORS
 from . import handwritten
+from .check_file import check_problem
 from .own import Own, ProjectError, Say, Source, Written
 from .signature import formula_names, formula_problem, names_of, wrong_with
 
-CHECK_FUNCTIONS = ("shapes", "operands", "expect")
 MAX_BYTES = 4 << 20
 _SUFFIXES = {"cuda": ".cu", "cpu": ".cpp", "metal": ".metal"}
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
@@ -39,7 +38,8 @@ def own_of(spec: KernelSpec, body: Mapping[str, Any], manifest: Path, say: Say) 
         return None
     reader = _Files(manifest.resolve().parent, say)
     check = reader.text(("check",), body["check"], ".py")
-    if check is not None and (wrong := _check_problem(check, body["check"])):
+    beside = (reader.root / body["check"]).parent
+    if check is not None and (wrong := check_problem(check, body["check"], beside)):
         reader.say(("check",), wrong)
     written = _written(reader, spec, body) if given == ["source"] else None
     if given == ["file"]:
@@ -110,26 +110,6 @@ def _read_beside(reader: _Files, file: str) -> None:
         return
     for beside in sorted((reader.root / file).resolve().parent.glob("*.py")):
         reader.text(("file",), str(beside.relative_to(reader.root)), ".py")
-
-
-def _check_problem(text: str, file: str) -> str | None:
-    """What is wrong with a reference, which only `wootz verify` runs."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        return f"{file}:{error.lineno}: SyntaxError: {error.msg}"
-    names = {name for node in tree.body for name in _bound(node)}
-    lacking = [f for f in CHECK_FUNCTIONS if f not in names]
-    return f"{file} has no {lacking[0]}{near(lacking[0], sorted(names))}" if lacking else None
-
-
-def _bound(node: ast.stmt) -> Iterator[str]:
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        yield node.name
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from (alias.asname or alias.name for alias in node.names)
-    elif isinstance(node, ast.Assign):
-        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
 # Hand-written

@@ -42,6 +42,7 @@ from .staging import Memory, Output, memory
 class Row:
     """The result of one cell. error and tolerance are relative (see reference.compare); message says why it
     failed. variants: how many were run one by one; idle: those whose conditions no size of the check meets.
+    check_sha256: of the check that the kernel ships; of our own kernels nothing.
     """
 
     cell: str
@@ -53,6 +54,7 @@ class Row:
     message: str = ""
     variants: int = 0
     idle: tuple[str, ...] = ()
+    check_sha256: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no infinity: an error that is no number becomes null."""
@@ -64,7 +66,12 @@ class Row:
             "pass": self.passed,
             "shapes": self.shapes,
         }
-        more = {"message": self.message, "variants": self.variants, "not_run": list(self.idle)}
+        more = {
+            "check_sha256": self.check_sha256,
+            "message": self.message,
+            "variants": self.variants,
+            "not_run": list(self.idle),
+        }
         return record | {name: value for name, value in more.items() if value}
 
 
@@ -276,8 +283,9 @@ def verify(
         format = lib.format(name) if name else None
         call = lib.kernel(cell["kernel"], name, cell["dtype"], device, **(cell.get("options") or {}))
         signature = lib.index.find("kernels", cell["kernel"])
-        folder = lib.folder(cell) if signature.get("check") else None
-        yield run(call, cell, signature, format, where, folder)
+        shipped = signature.get("check")
+        row = run(call, cell, signature, format, where, lib.folder(cell) if shipped else None)
+        yield replace(row, check_sha256=shipped["sha256"]) if shipped else row
 
 
 def cells_for(lib: Any, device: str) -> list[dict[str, Any]]:

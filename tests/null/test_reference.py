@@ -15,6 +15,7 @@ from wootz import checks, verify
 from wootz.checks import binary, copy, expect
 from wootz.errors import ArgumentError, ArtifactError, DtypeError, NoVariantError
 from wootz.formats import Descriptor, quantize
+from wootz.own_checks import check_of
 from wootz.reference import Comparison, compare, round_to, to_double
 
 from gen.build.index import format_record
@@ -315,6 +316,15 @@ def test_a_check_without_shapes_passes_nothing(monkeypatch: pytest.MonkeyPatch) 
     (row,) = verify.verify(FakeLibrary(["copy/-/f32/cpu"]))
     assert (row.passed, row.shapes) == (False, 0)
     assert row.message.endswith(NOTHING_RUN)
+
+
+def test_a_kernel_without_a_reference_is_told_so_in_a_line() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        check_of(None, {"key": "divisors"})
+    assert str(caught.value) == (
+        "divisors has no reference: write python/wootz/checks/divisors.py, "
+        "or in a project name a file under check"
+    )
 
 
 def test_variants_that_take_no_shape_pass_nothing() -> None:
