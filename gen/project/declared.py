@@ -175,7 +175,7 @@ def _source(
         ("workspace",): entry.get("workspace", 0),
     }
     for where, formula in formulas.items():
-        if wrong := formula_problem(formula, known) or _launch_problem(formula, _LEAST[where[0]]):
+        if wrong := formula_problem(formula, known) or _launch_problem(formula, _LEAST[str(where[0])]):
             say((*at, *where[:1]), wrong)
     where = (*at, "args") if "args" in entry else ("args",)
     args = tuple(

@@ -2,9 +2,9 @@
 
 The text of a unit is the project's file, with the project's headers in it and `#line` before each part, so
 that compilers name the file and line that a person wrote. In C++ and CUDA an assertion follows it: that each
-function's parameters are of the declared types; but pointers to fields of tensors, and on GPUs all pointers, may
-be to any elements. On the CPU a declared call is the last: the entry, which calls the function once a block with
-the declared arguments and, behind them, the block's x, y and z.
+function's parameters are of the declared types; but pointers to fields of tensors, and on GPUs all pointers,
+may be to any elements. On the CPU the declared call is last: the entry, which calls the function once a
+block with the declared arguments and, behind them, the block's x, y and z.
 """
 
 from __future__ import annotations
@@ -131,7 +131,17 @@ def unit(
         text += "\n".join(["", '#line 1 "the declared calls"', "#include <cstdint>", _ANY_POINTER, ""])
         text += parameters.ANSWERS
         text += "\n".join(_entry(kernel, written, fmt, each) for each in made)
+    elif target.backend == "cuda":
+        text += "\n".join(["", '#line 1 "the declared parameters"', parameters.ANSWERS])
+        text += "\n".join(_launch(each) for each in made)
     return text, made
+
+
+def _launch(launched: Launched) -> str:
+    """What is asserted of a function that a GPU is launched with."""
+    types = {"ptr": parameters.POINTER, "u32": "unsigned", "u64": parameters.U64, "f32": "float"}
+    taken = [Parameter(arg.name, types[arg.type]) for arg in launched.args]
+    return parameters.asserted(launched.source.file, launched.symbol, taken) + "\n"
 
 
 def _check_fields(kernel: KernelSpec, written: Written, fmt: Format | None, target: Target) -> None:
@@ -180,18 +190,18 @@ def _entry(kernel: KernelSpec, written: Written, fmt: Format | None, launched: L
 
 
 def _type(arg: Arg, dtypes: Mapping[str, str]) -> str:
-    """The C type of a parameter; none of a pointer whose elements are not declared."""
+    """The C type of a parameter; of a pointer whose elements are not declared, any."""
     if arg.type != "ptr":
         return _C[arg.type]
     dtype = dtypes.get(arg.name, FIELD)
     written = arg.role in ("out", "workspace")
-    return f"{'' if written else 'const '}{_C[dtype]}*" if dtype else ""
+    return f"{'' if written else 'const '}{_C[dtype]}*" if dtype else parameters.POINTER
 
 
 def _argument(index: int, arg: Arg, dtypes: Mapping[str, str]) -> str:
     if arg.type != "ptr":
         return f"    *static_cast<const {_C[arg.type]}*>(args[{index}])"
     pointer = _type(arg, dtypes)
-    if not pointer:
+    if pointer == parameters.POINTER:
         return f"    wootz_field{{*static_cast<void* const*>(args[{index}])}}"
     return f"    *static_cast<{pointer} const*>(args[{index}])"

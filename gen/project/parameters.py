@@ -11,9 +11,14 @@ struct wootz_no { static constexpr bool value = false; };
 """What `asserted` needs before it, once."""
 
 
+POINTER, U64 = "POINTER", "u64"
+"""To any elements; of which C has two types, that are equals on a GPU."""
+_FREE = {POINTER: "T{}*", U64: "T{}"}
+
+
 @dataclass(frozen=True)
 class Parameter:
-    """type: in C, or "" for any pointer."""
+    """type: in C, or POINTER or U64."""
 
     name: str
     type: str
@@ -22,9 +27,9 @@ class Parameter:
 def asserted(file: str, function: str, parameters: Sequence[Parameter]) -> str:
     """Three lines of C++17. The function is looked at as a pointer of the declared type, to which nothing is
     converted."""
-    free = [f"class T{i}" for i, each in enumerate(parameters) if not each.type]
-    types = ", ".join(each.type or f"T{i}*" for i, each in enumerate(parameters))
-    wanted = ", ".join(f"{each.type or 'POINTER'} {each.name}" for each in parameters)
+    free = [f"class T{i}" for i, each in enumerate(parameters) if each.type in _FREE]
+    types = ", ".join(_FREE.get(each.type, each.type).format(i) for i, each in enumerate(parameters))
+    wanted = ", ".join(f"{each.type} {each.name}" for each in parameters)
     template = f"template <{', '.join(free)}> " if free else ""
     return (
         f"{template}wootz_yes wootz_takes_{function}(void (*)({types}));\n"

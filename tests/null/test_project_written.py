@@ -139,6 +139,10 @@ def test_the_entry_of_a_gpu_is_as_declared(tmp_path: Path) -> None:
     made = emission.rendered(unit)
     entry = made.entries[0]["entry"]
     assert made.kind == "lean"
+    said = "wanted void axpby_f32(POINTER x, POINTER y, POINTER z, unsigned n, float a, float b)"
+    assert (
+        f'static_assert(decltype(wootz_takes_axpby_f32(axpby_f32))::value, "axpby.cu: {said}");' in made.text
+    )
     assert (entry["symbol"], entry["block"]) == ("axpby_f32", [128, 2, 1])
     assert entry["grid"] == [["ceildiv", "n", 256], 1, 1]
     assert entry["args"] == [
@@ -158,6 +162,25 @@ def test_an_edit_of_a_header_builds_again(built: Path, capsys: pytest.CaptureFix
     (built.parent / "axpby.py").write_text(CHECK + "# another\n")
     assert main(command) == 0
     assert (built / "checks/axpby.py").read_text().endswith("# another\n")
+
+
+def test_what_was_proven_counts_while_the_check_is_the_same(built: Path, tmp_path: Path) -> None:
+    command = ["build", "--manifest", str(built.parent / "mine.yaml"), "--out", str(built)]
+    command += ["--evidence", str(tmp_path)]
+    assert main(command) == 0
+    lib = wootz.load(built)
+    record = verify.report(list(verify.verify(lib, "cpu")), "cpu", lib)
+    (tmp_path / "cpu.json").write_text(json.dumps(record))
+    assert main(command) == 0
+    assert _evidence(built) == ["emitted", "compiled", "executed:cpu"]
+    (built.parent / "axpby.py").write_text(CHECK + "# a wider bound\n")
+    assert main(command) == 0
+    assert _evidence(built) == ["emitted", "compiled"]
+
+
+def _evidence(folder: Path) -> list[str]:
+    (cell,) = json.loads((folder / "index.json").read_text())["cells"]
+    return list(cell["evidence"])
 
 
 @pytest.mark.parametrize(
