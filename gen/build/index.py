@@ -51,8 +51,10 @@ _FILE: Mapping[str, type] = {"file": str, "size": int, "sha256": str, "isa": str
 _STUB: Mapping[str, type] = {"source": str, "source_sha256": str}
 _BUILT: Mapping[str, type] = {"file": str, "size": int, "sha256": str}
 """What a binary has; a host stub; a stub that was built, beside that."""
-Evidence = Mapping[str, Sequence[tuple[str, str]]]
-"""Cell key -> (source sha256, label) of each run that passed."""
+Proved = tuple[str, str]
+"""sha256 of a cell's source, and of the check that its kernel ships, or "" for one of ours."""
+Evidence = Mapping[str, Sequence[tuple[Proved, str]]]
+"""Cell key -> (what was run, label) of each run that passed."""
 
 
 def dump(record: Mapping[str, Any]) -> str:
@@ -65,28 +67,32 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read_evidence(folder: Path) -> dict[str, list[tuple[str, str]]]:
+def read_evidence(folder: Path) -> dict[str, list[tuple[Proved, str]]]:
     """Every passed cell in folder/*.json, files of the form
-    {"device":..,"cells":[{"cell","source_sha256","pass"}]}.
+    {"device":..,"cells":[{"cell","source_sha256","pass"}]}, with "check_sha256" where the kernel ships one.
 
     BuildError names a file that is not of that form. A folder that is not there holds no evidence.
     """
-    found: dict[str, list[tuple[str, str]]] = {}
+    found: dict[str, list[tuple[Proved, str]]] = {}
     for path in sorted(folder.glob("*.json")):
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
             label = f"{EXECUTED}{report['device']}"
-            passed = [(str(c["cell"]), str(c["source_sha256"])) for c in report["cells"] if c["pass"] is True]
+            passed = [(str(c["cell"]), _proved(c)) for c in report["cells"] if c["pass"] is True]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BuildError(f"{path}: is no evidence file: {type(error).__name__}: {error}") from error
-        for cell, source in passed:
-            found.setdefault(cell, []).append((source, label))
+        for cell, proved in passed:
+            found.setdefault(cell, []).append((proved, label))
     return found
 
 
-def evidence_of(key: str, source: str, compiled: bool, evidence: Evidence) -> list[str]:
-    """The rungs that a cell has reached: what a run proved counts only while the source is the same."""
-    runs = {label for sha, label in evidence.get(key, ()) if sha == source}
+def _proved(record: Mapping[str, Any]) -> Proved:
+    return str(record["source_sha256"]), str(record.get("check_sha256", ""))
+
+
+def evidence_of(key: str, proved: Proved, compiled: bool, evidence: Evidence) -> list[str]:
+    """The rungs that a cell has reached: what a run proved counts only while source and check are the same."""
+    runs = {label for run, label in evidence.get(key, ()) if run == proved}
     return [EMITTED, *([COMPILED] if compiled else []), *sorted(runs)]
 
 

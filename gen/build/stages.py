@@ -107,6 +107,8 @@ def cell_records(
         ]
         stub = _stub_record(record, artifacts.get(record.stub) if files else None) if record.stub else None
         refused = {s: why for _, path in built(unit, tools) for s, why in artifacts[path].left_out.items()}
+        check = unit.kernel.own.check_record(unit.kernel.name)["sha256"] if unit.kernel.own else ""
+        proved = record.sha256, check
         for cell in unit.jobs:
             chosen = dict(cell.options)
             mine = [e for e in record.entries if e["dtype"] == cell.dtype and e["options"] == chosen]
@@ -131,7 +133,7 @@ def cell_records(
                 "source_size": record.size,
                 "source_sha256": record.sha256,
                 "source_kind": record.kind,
-                "evidence": index.evidence_of(cell.key, record.sha256, bool(files), evidence),
+                "evidence": index.evidence_of(cell.key, proved, bool(files), evidence),
                 "entries": kept,
                 **({"measured": measured} if measured else {}),
                 **({"left_out": left_out} if left_out else {}),

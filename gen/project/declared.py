@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
@@ -16,10 +15,10 @@ from ..manifest.reader import KernelSpec, choices
 from ..variants.family import Family
 from ..variants.formula import OPERATORS
 from . import handwritten
+from .check_file import check_problem
 from .own import Own, ProjectError, Say, Source, Written
-from .signature import formula_names, formula_problem, names_of, wrong_with
+from .signature import constant, default_problem, formula_names, formula_problem, names_of, wrong_with
 
-CHECK_FUNCTIONS = ("shapes", "operands", "expect")
 MAX_BYTES = 4 << 20
 _SUFFIXES = {"cuda": ".cu", "cpu": ".cpp", "metal": ".metal"}
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
@@ -39,7 +38,8 @@ def own_of(spec: KernelSpec, body: Mapping[str, Any], manifest: Path, say: Say) 
         return None
     reader = _Files(manifest.resolve().parent, say)
     check = reader.text(("check",), body["check"], ".py")
-    if check is not None and (wrong := _check_problem(check, body["check"])):
+    beside = (reader.root / body["check"]).parent
+    if check is not None and (wrong := check_problem(check, body["check"], beside)):
         reader.say(("check",), wrong)
     written = _written(reader, spec, body) if given == ["source"] else None
     if given == ["file"]:
@@ -112,32 +112,16 @@ def _read_beside(reader: _Files, file: str) -> None:
         reader.text(("file",), str(beside.relative_to(reader.root)), ".py")
 
 
-def _check_problem(text: str, file: str) -> str | None:
-    """What is wrong with a reference, which only `wootz verify` runs."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        return f"{file}:{error.lineno}: SyntaxError: {error.msg}"
-    names = {name for node in tree.body for name in _bound(node)}
-    lacking = [f for f in CHECK_FUNCTIONS if f not in names]
-    return f"{file} has no {lacking[0]}{near(lacking[0], sorted(names))}" if lacking else None
-
-
-def _bound(node: ast.stmt) -> Iterator[str]:
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        yield node.name
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from (alias.asname or alias.name for alias in node.names)
-    elif isinstance(node, ast.Assign):
-        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-
-
 # Hand-written
 
 
 def _written(reader: _Files, spec: KernelSpec, body: Mapping[str, Any]) -> Written | None:
     """What is declared and written; None, and problems, where the two do not go together."""
     declared = handwritten.declared(Written(body, {}), spec.name, tuple(spec.options.items()))
+    for scalar in declared.scalars:
+        if wrong := default_problem(scalar):
+            reader.say(("scalars", scalar.name, "default"), wrong)
+            return None
     if wrong := wrong_with(declared):
         reader.say((), wrong)
         return None
@@ -191,7 +175,7 @@ def _source(
         ("workspace",): entry.get("workspace", 0),
     }
     for where, formula in formulas.items():
-        if wrong := formula_problem(formula, known):
+        if wrong := formula_problem(formula, known) or _launch_problem(formula, _LEAST[str(where[0])]):
             say((*at, *where[:1]), wrong)
     where = (*at, "args") if "args" in entry else ("args",)
     args = tuple(
@@ -205,6 +189,15 @@ def _source(
         entry["file"], text, pattern, args, block, grid, entry.get("shared", 0),
         tuple(entry.get("when", ())), entry.get("workspace", 0),
     )  # fmt: skip
+
+
+_LEAST = {"grid": 1, "when": 1, "shared": 0, "workspace": 0}
+"""The least value of each launch formula with which anything is launched."""
+
+
+def _launch_problem(formula: Any, least: int) -> str | None:
+    value = constant(formula)
+    return None if value is None or value >= least else f"is always {value}, wanted {least} or more"
 
 
 def _three(given: Any) -> tuple[Any, Any, Any]:
@@ -238,10 +231,19 @@ def _args(declared: Family, given: Any, workspace: bool, at: At, say: Say) -> It
             )
             return
         given = [*dict.fromkeys((*operands, declared.output.name)), *extents, *scalars]
+    names = [next(iter(each)) if isinstance(each, dict) else each for each in given]
+    needed = [n for n, each in operands.items() if not each.optional] + [declared.output.name]
+    if left_out := [n for n in needed if n not in {name.partition(".")[0] for name in names}]:
+        say(
+            at,
+            f"leaves {left_out[0]} out: pass {'a field of it' if left_out[0] in tensors else 'it'}",
+        )
     for i, each in enumerate(given):
         name, kind = next(iter(each.items())) if isinstance(each, dict) else (each, "")
         base, _, part = name.partition(".")
-        if base in {*operands, declared.output.name} and bool(part) == (base in tensors) and not kind:
+        if name in names[:i]:
+            say((*at, i), f"{name} is there twice")
+        elif base in {*operands, declared.output.name} and bool(part) == (base in tensors) and not kind:
             yield name, "ptr", "out" if base in written else "in"
         elif name == "workspace" and workspace and not kind:
             yield name, "ptr", "workspace"

@@ -1,8 +1,10 @@
 """A hand-written kernel -> its Family, and the text and entries of its units.
 
 The text of a unit is the project's file, with the project's headers in it and `#line` before each part, so
-that compilers name the file and line that a person wrote. On the CPU a declared call follows it: the entry,
-which calls the function once a block with the declared arguments and, last, the block's x, y and z.
+that compilers name the file and line that a person wrote. In C++ and CUDA an assertion follows it: that each
+function's parameters are of the declared types; but pointers to fields of tensors, and on GPUs all pointers,
+may be to any elements. On the CPU the declared call is last: the entry, which calls the function once a
+block with the declared arguments and, behind them, the block's x, y and z.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from ..manifest.reader import KernelSpec, choices
 from ..manifest.target import Target
 from ..plan.name import symbol
 from ..variants.family import Arg, Family, Operand, Scalar, Variant
+from . import parameters
 from .own import Own, ProjectError, Source, Written
+from .parameters import Parameter
 
 FIELD = ""
 """The C type of a tensor's field: any pointer, as the function has it."""
@@ -125,8 +129,19 @@ def unit(
     text = written.sources[target.backend].text
     if target.backend == "cpu":
         text += "\n".join(["", '#line 1 "the declared calls"', "#include <cstdint>", _ANY_POINTER, ""])
+        text += parameters.ANSWERS
         text += "\n".join(_entry(kernel, written, fmt, each) for each in made)
+    elif target.backend == "cuda":
+        text += "\n".join(["", '#line 1 "the declared parameters"', parameters.ANSWERS])
+        text += "\n".join(_launch(each) for each in made)
     return text, made
+
+
+def _launch(launched: Launched) -> str:
+    """What is asserted of a function that a GPU is launched with."""
+    types = {"ptr": parameters.POINTER, "u32": "unsigned", "u64": parameters.U64, "f32": "float"}
+    taken = [Parameter(arg.name, types[arg.type]) for arg in launched.args]
+    return parameters.asserted(launched.source.file, launched.symbol, taken) + "\n"
 
 
 def _check_fields(kernel: KernelSpec, written: Written, fmt: Format | None, target: Target) -> None:
@@ -151,9 +166,13 @@ def _entry(kernel: KernelSpec, written: Written, fmt: Format | None, launched: L
     dtypes = {o.name: o.dtype or launched.dtype for o in (*made.operands, made.output)}
     called = spelt(launched.source.symbol, kernel, fmt.name if fmt else "", launched.dtype, launched.options)
     passed = [f"        {_argument(i, arg, dtypes)}," for i, arg in enumerate(launched.args)]
+    taken = [Parameter(arg.name, _type(arg, dtypes)) for arg in launched.args]
     return "\n".join(
         [
             f'#line 1 "the declared call of {called}"',
+            parameters.asserted(
+                launched.source.file, called, [*taken, Parameter("block", "const uint32_t*")]
+            ),
             'extern "C" __attribute__((visibility("default"))) void',
             f"{launched.symbol}(void* const* args, const uint32_t* grid, uint32_t begin, uint32_t end)",
             "{",
@@ -170,11 +189,19 @@ def _entry(kernel: KernelSpec, written: Written, fmt: Format | None, launched: L
     )
 
 
+def _type(arg: Arg, dtypes: Mapping[str, str]) -> str:
+    """The C type of a parameter; of a pointer whose elements are not declared, any."""
+    if arg.type != "ptr":
+        return _C[arg.type]
+    dtype = dtypes.get(arg.name, FIELD)
+    written = arg.role in ("out", "workspace")
+    return f"{'' if written else 'const '}{_C[dtype]}*" if dtype else parameters.POINTER
+
+
 def _argument(index: int, arg: Arg, dtypes: Mapping[str, str]) -> str:
     if arg.type != "ptr":
         return f"    *static_cast<const {_C[arg.type]}*>(args[{index}])"
-    dtype = dtypes.get(arg.name, FIELD)
-    if not dtype:
+    pointer = _type(arg, dtypes)
+    if pointer == parameters.POINTER:
         return f"    wootz_field{{*static_cast<void* const*>(args[{index}])}}"
-    pointer = f"{'' if arg.role in ('out', 'workspace') else 'const '}{_C[dtype]}*"
     return f"    *static_cast<{pointer} const*>(args[{index}])"

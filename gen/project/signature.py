@@ -15,6 +15,9 @@ RESERVED = ("out", "stream", "workspace")
 KINDS = ("array", "quantised", "packed", "tiled")
 TYPES = ("f16", "bf16", "f32", "i8", "e4m3", "e5m2", "bool", "u8", "i32", "u32")
 """Element types of arrays."""
+DIVISIONS = ("ceildiv", "div", "mod")
+LARGEST = (2.0 - 2.0**-23) * 2.0**127
+"""Of f32."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -42,7 +45,37 @@ def formula_problem(formula: Any, known: Collection[str]) -> str | None:
     operation, *sides = formula
     if operation not in OPERATORS:
         return f"no operation is named {show(operation)}{near(operation, OPERATORS)}"
-    return next((wrong for side in sides if (wrong := formula_problem(side, known))), None)
+    if wrong := next((wrong for side in sides if (wrong := formula_problem(side, known))), None):
+        return wrong
+    if operation in DIVISIONS and constant(sides[1]) == 0:
+        return f"{operation} divides by zero"
+    return None
+
+
+def constant(formula: Any) -> int | None:
+    """The value of a formula without names, or None. It has no `formula_problem` but perhaps its last."""
+    if isinstance(formula, int):
+        return formula
+    if isinstance(formula, str):
+        return None
+    operation, left, right = formula[0], constant(formula[1]), constant(formula[2])
+    if left is None or right is None or (operation in DIVISIONS and right == 0):
+        return None
+    return int(OPERATORS[operation](left, right))
+
+
+def default_problem(scalar: Scalar) -> str | None:
+    """Why a call could not pass a scalar's default."""
+    given = scalar.default
+    most = len(scalar.choices) - 1 if scalar.choices else (1 << 32) - 1
+    if not isinstance(given, (int, float)):
+        fits, wanted = False, "a number"
+    elif scalar.choices or scalar.type == "u32":
+        fits = 0 <= given <= most and given == int(given)
+        wanted = f"a whole number from 0 to {most}"
+    else:
+        fits, wanted = abs(given) <= LARGEST, f"a finite number up to {LARGEST:.7g}"
+    return None if fits else f"is {given!r}, wanted {wanted}: {scalar.name} is {scalar.type}"
 
 
 def wrong_with(family: Family) -> str | None:
@@ -66,6 +99,9 @@ def _problems(family: Family) -> Iterator[str]:
         yield f"{given} is there twice"
     for each in everything:
         yield from _operand_problems(each)
+    for scalar in family.scalars:
+        if wrong := default_problem(scalar):
+            yield f"the default of {scalar.name} {wrong}"
     bound = names_of(family)
     for axis in (a for a in family.output.shape if isinstance(a, str)):
         if axis not in bound | set(family.extents) and not family.broadcasts:

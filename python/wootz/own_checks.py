@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from . import checks
-from .errors import ArtifactError
+from .errors import ArgumentError, ArtifactError
 from .modules import check_file, read_artifact
 
 __all__ = ["check_of"]
@@ -24,6 +24,11 @@ def check_of(folder: Path | None, record: Mapping[str, Any]) -> checks.Check:
     """record: the kernel's of the index; folder: of the index. Raises ArtifactError for a shipped check that
     is missing, changed or cannot be run, ArgumentError for a kernel that has no check."""
     if record.get("check") is None or folder is None:
+        if record["key"] not in checks.known():
+            raise ArgumentError(
+                f"{record['key']} has no reference: write python/wootz/checks/{record['key']}.py, "
+                "or in a project name a file under check"
+            )
         return checks.check(record["key"])
     file = check_file(record["check"], "isa")
     data, path = read_artifact(folder, file), str(folder / file["file"])

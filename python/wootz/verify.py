@@ -30,6 +30,7 @@ from . import checks, command_line, files, reference
 from .errors import ArgumentError, NoVariantError
 from .formats import Descriptor
 from .layouts import made_fields
+from .operands import contents, copied, fetched, moved, read_only, shareable, short
 from .own_checks import check_of
 from .reference import Comparison
 from .select import Device, rank
@@ -41,6 +42,7 @@ from .staging import Memory, Output, memory
 class Row:
     """The result of one cell. error and tolerance are relative (see reference.compare); message says why it
     failed. variants: how many were run one by one; idle: those whose conditions no size of the check meets.
+    check_sha256: of the check that the kernel ships; of our own kernels nothing.
     """
 
     cell: str
@@ -52,6 +54,7 @@ class Row:
     message: str = ""
     variants: int = 0
     idle: tuple[str, ...] = ()
+    check_sha256: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """JSON has no infinity: an error that is no number becomes null."""
@@ -63,19 +66,13 @@ class Row:
             "pass": self.passed,
             "shapes": self.shapes,
         }
-        more = {"message": self.message, "variants": self.variants, "not_run": list(self.idle)}
+        more = {
+            "check_sha256": self.check_sha256,
+            "message": self.message,
+            "variants": self.variants,
+            "not_run": list(self.idle),
+        }
         return record | {name: value for name, value in more.items() if value}
-
-
-def moved(value: Any, dtype: str, where: Memory) -> Any:
-    """A value of a check where the kernel runs: tensors field by field, numbers and names as they are."""
-    if hasattr(value, "fields"):
-        return value.map(lambda a: where.put(a, _SHORT[a.dtype.name]))
-    return where.put(value, dtype) if isinstance(value, np.ndarray) else value
-
-
-def _copy(value: Any) -> Any:
-    return value.map(np.copy) if hasattr(value, "fields") else value.copy()
 
 
 def blank(record: Mapping[str, Any], value: Any, shape: tuple[int, ...], dtype: str, where: Memory) -> Output:
@@ -85,10 +82,8 @@ def blank(record: Mapping[str, Any], value: Any, shape: tuple[int, ...], dtype: 
     made = made_fields(record.get("kind", "array"))
     if not made:
         return where.output(shape, dtype, value)
-    parts = {
-        n: where.output(a.shape, _SHORT[a.dtype.name], None) for n, a in value.fields.items() if n in made
-    }
-    rest = {n: where.put(a, _SHORT[a.dtype.name]) for n, a in value.fields.items() if n not in parts}
+    parts = {n: where.output(a.shape, short(a), None) for n, a in value.fields.items() if n in made}
+    rest = {n: where.put(a, short(a)) for n, a in value.fields.items() if n not in parts}
     tensor = type(value)(value.format, value.shape, {n: part.array for n, part in parts.items()} | rest)
 
     def read() -> tuple[NDArray[Any], bool]:
@@ -99,6 +94,15 @@ def blank(record: Mapping[str, Any], value: Any, shape: tuple[int, ...], dtype: 
     return Output(tensor, read)
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """What a check expects of one call: of the output, of operands that are written to, and to the bit."""
+
+    output: reference.Expected
+    updates: Mapping[str, reference.Expected]
+    bits: Mapping[str, NDArray[Any]]
+
+
 def _run_once(
     call: Callable[..., Any],
     cell: Mapping[str, Any],
@@ -107,36 +111,67 @@ def _run_once(
     where: Memory,
     check: checks.Check,
 ) -> tuple[Comparison, str]:
-    options, output = cell.get("options") or {}, signature["output"]
+    """A call that writes to memory of its own, then one for each operand whose memory its output may be."""
+    asked = values, cell["dtype"], cell.get("options") or {}
+    wanted = _Wanted(
+        check.expect(*asked), _more(check, "updated", *asked), _more(check, "bits", *asked)
+    )  # before any call: it might spoil the values
+    result, why = _launch(call, cell, signature, values, where, wanted)
     types = operand_dtypes(signature, cell)
-    expected = check.expect(values, cell["dtype"], options)
-    updates: dict[str, reference.Expected] = _more(check, "updated", values, cell["dtype"], options)
+    for name in shareable(signature, values, types, wanted.output.value.shape):
+        if why:
+            break
+        again, why = _launch(call, cell, signature, values, where, wanted, name)
+        result, why = result.worst(again), f"with out={name}: {why}" if why else ""
+    return result, why
+
+
+def _launch(
+    call: Callable[..., Any],
+    cell: Mapping[str, Any],
+    signature: Mapping[str, Any],
+    values: Mapping[str, Any],
+    where: Memory,
+    wanted: _Wanted,
+    shared: str = "",
+) -> tuple[Comparison, str]:
+    """One call and what is wrong with what it wrote. shared: the operand whose memory its output is."""
+    types, output = operand_dtypes(signature, cell), signature["output"]
     dtype = "u8" if made_fields(output.get("kind", "array")) else types[output["name"]]
-    out = blank(output, values.get(output["name"]), expected.value.shape, dtype, where)
-    changed = {n.partition(".")[0] for n in updates}
-    own = {n: _copy(v) if n in changed else v for n, v in values.items() if n != output["name"]}
+    held = values.get(shared or output["name"])
+    out = blank(output, held, wanted.output.value.shape, dtype, where)
+    changed = {n.partition(".")[0] for n in wanted.updates}
+    own = {n: copied(v) if n in changed else v for n, v in values.items() if n != output["name"]}
     there = {n: moved(v, types.get(n, ""), where) for n, v in own.items()}
-    written = {n: checks.array_of(there, n) for n in updates}
     in_place = output["name"] in [o["name"] for o in signature["operands"]]
-    there[output["name"] if in_place else "out"] = out.array
-    required = [o["name"] for o in signature["operands"] if not o.get("optional")]
-    positional = [there.pop(name) for name in required]
-    call(*positional, **there)
+    there |= {name: out.array for name in (shared, output["name"] if in_place else "out") if name}
+    kept = [n for n in read_only(signature, values) if n != shared]
+    before = {n: contents(values[n]) for n in kept}
+    _call(call, signature, there)
     actual, whole = out.read()
-    result = reference.compare(actual, expected, dtype)
-    for name, wanted in updates.items():
+    if spoilt := [n for n in kept if fetched(there[n], values[n], types[n], where) != before[n]]:
+        return Comparison(float("inf"), 0.0, False), f"wrote to its operand {spoilt[0]}"
+    result = reference.compare(actual, wanted.output, dtype)
+    for name, expected in wanted.updates.items():
         part = "." in name
-        dtype = _SHORT[checks.array_of(values, name).dtype.name] if part else types[name]
-        found = where.get(written[name], dtype)
+        dtype = short(checks.array_of(values, name)) if part else types[name]
+        found = where.get(checks.array_of(there, name), dtype)
         found, dtype = (found.view(np.uint8), "u8") if part else (found, dtype)
-        result = result.worst(reference.compare(found, wanted, dtype))
+        result = result.worst(reference.compare(found, expected, dtype))
     if not whole:
         return Comparison(float("inf"), 0.0, False), "wrote outside its output"
-    for name, bits in _more(check, "bits", values, cell["dtype"], options).items():
-        found = where.get(written[name], types[name]) if name in written else actual
+    for name, bits in wanted.bits.items():
+        found = where.get(there[name], types[name]) if name in wanted.updates else actual
         if found.tobytes() != bits.tobytes():
             return Comparison(result.error, 0.0, False), f"{name} is not right bit for bit"
     return result, "" if result.passed else "outside the tolerance"
+
+
+def _call(call: Callable[..., Any], signature: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Required operands by position, everything else by name."""
+    required = [o["name"] for o in signature["operands"] if not o.get("optional")]
+    rest = {name: value for name, value in values.items() if name not in required}
+    call(*(values[name] for name in required), **rest)
 
 
 def _more(
@@ -152,12 +187,6 @@ def operand_dtypes(signature: Mapping[str, Any], cell: Mapping[str, Any]) -> dic
     own = cell.get("types") or {}
     each = [*signature["operands"], signature["output"]]
     return {o["name"]: own.get(o["name"]) or o.get("dtype") or cell["dtype"] for o in each}
-
-
-_SHORT = {
-    "uint8": "u8", "int8": "i8", "uint16": "u16", "float16": "f16", "float32": "f32", "int32": "i32",
-    "uint32": "u32",
-}  # fmt: skip
 
 
 def check_cell(
@@ -178,7 +207,10 @@ def check_cell(
     worst, message, count = Comparison(0.0, 0.0, True), "", 0
     try:
         check = check_of(folder, {"key": cell["kernel"], **signature})
-        for i, size in enumerate(check.shapes(format)):
+        sizes = check.shapes(format)
+        if not sizes:
+            raise ArgumentError(f"the check of {cell['kernel']} gives no shapes: nothing was run")
+        for i, size in enumerate(sizes):
             rng = np.random.default_rng([seed, i])
             values = check.operands(format, size, cell["dtype"], cell.get("options") or {}, rng)
             try:
@@ -214,10 +246,15 @@ def check_variants(
         s: check_cell(kernel.only(s), cell, signature, format, where, folder, partial=True) for s in symbols
     }
     symbol, worst = max(rows.items(), key=lambda pair: _used(pair[1]))
+    count = sum(row.shapes for row in rows.values())
+    message = f"{symbol}: {worst.message}" if worst.message else ""
+    if not (count or message):
+        message = "its variants take none of the check's shapes: nothing was run"
     return replace(
         worst,
-        shapes=sum(row.shapes for row in rows.values()),
-        message=f"{symbol}: {worst.message}" if worst.message else "",
+        passed=not message,
+        shapes=count,
+        message=message,
         variants=len(rows),
         idle=tuple(symbol for symbol, row in rows.items() if not row.shapes and row.passed),
     )
@@ -246,8 +283,9 @@ def verify(
         format = lib.format(name) if name else None
         call = lib.kernel(cell["kernel"], name, cell["dtype"], device, **(cell.get("options") or {}))
         signature = lib.index.find("kernels", cell["kernel"])
-        folder = lib.folder(cell) if signature.get("check") else None
-        yield run(call, cell, signature, format, where, folder)
+        shipped = signature.get("check")
+        row = run(call, cell, signature, format, where, lib.folder(cell) if shipped else None)
+        yield replace(row, check_sha256=shipped["sha256"]) if shipped else row
 
 
 def cells_for(lib: Any, device: str) -> list[dict[str, Any]]:

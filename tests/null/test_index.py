@@ -137,15 +137,24 @@ def test_evidence_counts_while_the_source_is_the_same(tmp_path: Path) -> None:
     )
     (tmp_path / "b.json").write_text(report("cpu", ("x", "11", True)))
     found = index.read_evidence(tmp_path)
-    assert index.evidence_of("x", "11", True, found) == [
+    assert index.evidence_of("x", ("11", ""), True, found) == [
         "emitted",
         "compiled",
         "executed:NVIDIA H200",
         "executed:cpu",
     ]
-    assert index.evidence_of("y", "22", True, found) == ["emitted", "compiled"]  # it did not pass
-    assert index.evidence_of("z", "new", False, found) == ["emitted"]  # another source
+    assert index.evidence_of("y", ("22", ""), True, found) == ["emitted", "compiled"]  # it did not pass
+    assert index.evidence_of("z", ("new", ""), False, found) == ["emitted"]  # another source
     assert index.read_evidence(tmp_path / "none") == {}
+
+
+def test_evidence_of_a_shipped_check_counts_while_the_check_is_the_same(tmp_path: Path) -> None:
+    cell = {"cell": "x", "source_sha256": "11", "check_sha256": "cc", "pass": True}
+    (tmp_path / "a.json").write_text(json.dumps({"device": "cpu", "cells": [cell]}))
+    found = index.read_evidence(tmp_path)
+    assert index.evidence_of("x", ("11", "cc"), True, found) == ["emitted", "compiled", "executed:cpu"]
+    assert index.evidence_of("x", ("11", "dd"), True, found) == ["emitted", "compiled"]
+    assert index.evidence_of("x", ("11", ""), True, found) == ["emitted", "compiled"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"device": "cpu"}', '{"device": "cpu", "cells": [{}]}'])

@@ -474,10 +474,13 @@ def test_files_beside_a_kernel_may_be_imported_and_count(folder: Path) -> None:
     [
         ("def expect(:\n", "checks/mine.py:1: SyntaxError: "),
         (CHECK.replace("expect", "expects"), "checks/mine.py has no expect; did you mean 'expects'?"),
+        (CHECK + "from ._by import x\n", "checks/mine.py:3: imports ._by: a check travels alone"),
+        (CHECK + "def f():\n    import by.it\n", "checks/mine.py:4: imports by.it: a check travels alone"),
     ],
 )
 def test_what_is_wrong_with_a_check(folder: Path, text: str, said: str) -> None:
     (folder / "checks/mine.py").write_text(text)
+    (folder / "checks/by.py").write_text("")
     (found,) = wrong(manifest(folder))
     assert found.startswith(f"mine.yaml:4: kernels.mine.check: {said}")
 

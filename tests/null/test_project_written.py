@@ -67,6 +67,11 @@ def expect(operands, dtype, options):
     parts = [operands[k] * to_double(operands[n], dtype) for k, n in (("a", "x"), ("b", "y"))]
     return Expected(sum(parts), bound(sum(parts), dtype, 4.0, sum(map(np.abs, parts))))
 """
+A, CPU_AT = "mine.yaml:12: kernels.axpby.scalars.a.default: ", "kernels.axpby.source.cpu."
+WANTED = (
+    "axpby.cpp: wanted void axpby_f32(const float* x, const float* y, float* z, uint32_t n, "
+    "float a, float b, const uint32_t* block)"
+)
 FILES = {"mine.yaml": MANIFEST, "part.h": HEADER, "axpby.cpp": CPU, "axpby.cu": CUDA, "axpby.py": CHECK}
 
 
@@ -134,6 +139,10 @@ def test_the_entry_of_a_gpu_is_as_declared(tmp_path: Path) -> None:
     made = emission.rendered(unit)
     entry = made.entries[0]["entry"]
     assert made.kind == "lean"
+    said = "wanted void axpby_f32(POINTER x, POINTER y, POINTER z, unsigned n, float a, float b)"
+    assert (
+        f'static_assert(decltype(wootz_takes_axpby_f32(axpby_f32))::value, "axpby.cu: {said}");' in made.text
+    )
     assert (entry["symbol"], entry["block"]) == ("axpby_f32", [128, 2, 1])
     assert entry["grid"] == [["ceildiv", "n", 256], 1, 1]
     assert entry["args"] == [
@@ -155,6 +164,25 @@ def test_an_edit_of_a_header_builds_again(built: Path, capsys: pytest.CaptureFix
     assert (built / "checks/axpby.py").read_text().endswith("# another\n")
 
 
+def test_what_was_proven_counts_while_the_check_is_the_same(built: Path, tmp_path: Path) -> None:
+    command = ["build", "--manifest", str(built.parent / "mine.yaml"), "--out", str(built)]
+    command += ["--evidence", str(tmp_path)]
+    assert main(command) == 0
+    lib = wootz.load(built)
+    record = verify.report(list(verify.verify(lib, "cpu")), "cpu", lib)
+    (tmp_path / "cpu.json").write_text(json.dumps(record))
+    assert main(command) == 0
+    assert _evidence(built) == ["emitted", "compiled", "executed:cpu"]
+    (built.parent / "axpby.py").write_text(CHECK + "# a wider bound\n")
+    assert main(command) == 0
+    assert _evidence(built) == ["emitted", "compiled"]
+
+
+def _evidence(folder: Path) -> list[str]:
+    (cell,) = json.loads((folder / "index.json").read_text())["cells"]
+    return list(cell["evidence"])
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -162,6 +190,10 @@ def test_an_edit_of_a_header_builds_again(built: Path, capsys: pytest.CaptureFix
         (("float a, float b, ", "float a, "), "the declared call of axpby_f32"),
         (("axpby_f32", "axpby"), "axpby_f32"),
         (("const float* x", "const int* x"), "the declared call of axpby_f32"),
+        (("uint32_t n", "uint16_t n"), WANTED),
+        (("float a,", "int a,"), WANTED),
+        (("float a,", "double a,"), WANTED),
+        (("float* z", "const float* z"), WANTED),
     ],
 )
 def test_what_the_compiler_refuses_is_not_shipped(
@@ -254,6 +286,27 @@ def test_what_the_compiler_refuses_is_not_shipped(
             "{type: f16, default: 1}, b",
             ("kernels.axpby.scalars.a.type: 'f16' is not known here"),
         ),
+        ("{type: f32, default: 1}, b", "{type: f32, default: .nan}, b", f"{A}is nan, wanted a finite number"),
+        ("{type: f32, default: 1}, b", "{type: f32, default: 1e300}, b", f"{A}is 1e+300, wanted a finite"),
+        ("{type: f32, default: 1}, b", "{type: u32, default: -1}, b", f"{A}is -1, wanted a whole number"),
+        ("{type: f32, default: 1}, b", "{type: u32, default: 0.5}, b", f"{A}is 0.5, wanted a whole number"),
+        (
+            "{type: f32, default: 1}, b",
+            "{type: u32, default: 2, choices: [p, q]}, b",
+            f"{A}is 2, wanted a whole number from 0 to 1",
+        ),
+        (
+            "[ceildiv, n, 4096]",
+            "[ceildiv, n, 0]",
+            f"{CPU_AT}grid: ceildiv divides by zero",
+        ),
+        ("[ceildiv, n, 4096]", "[[mod, n, [sub, 2, 2]]]", f"{CPU_AT}grid: mod divides by zero"),
+        ("[ceildiv, n, 4096]", "[sub, 3, 3]", f"{CPU_AT}grid: is always 0, wanted 1 or more"),
+        ("[ceildiv, n, 4096]}", "[ceildiv, n, 4096], when: [[lt, 2, 1]]}", f"{CPU_AT}when: is always 0"),
+        ("[ceildiv, n, 4096]}", "n, workspace: [sub, 1, 2]}", f"{CPU_AT}workspace: is always -1, wanted 0"),
+        ("    flat: true", "    args: [x, y, n]", "mine.yaml:13: kernels.axpby.args: leaves z out: pass it"),
+        ("    flat: true", "    args: [x, z, n]", "kernels.axpby.args: leaves y out: pass it"),
+        ("    flat: true", "    args: [x, y, y, z, n]", "kernels.axpby.args[2]: y is there twice"),
         ("      cuda:", "      hip:", "kernels.axpby.source.hip: unknown key 'hip'"),
         ("output: {z: {shape: [n]}}", "output: {}", "kernels.axpby.output: is empty"),
     ],

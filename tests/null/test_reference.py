@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from wootz import checks, verify
 from wootz.checks import binary, copy, expect
-from wootz.errors import ArgumentError, ArtifactError, DtypeError
+from wootz.errors import ArgumentError, ArtifactError, DtypeError, NoVariantError
 from wootz.formats import Descriptor, quantize
+from wootz.own_checks import check_of
 from wootz.reference import Comparison, compare, round_to, to_double
 
 from gen.build.index import format_record
@@ -305,6 +306,66 @@ def test_a_kernel_that_raises_is_a_failure_and_the_rest_still_runs() -> None:
         ("copy/-/f32/cpu", False),
     ]
     assert "ArtifactError: truncated" in rows[1].message
+
+
+NOTHING_RUN = "the check of copy gives no shapes: nothing was run"
+
+
+def test_a_check_without_shapes_passes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks.check("copy"), "shapes", lambda format: [])
+    (row,) = verify.verify(FakeLibrary(["copy/-/f32/cpu"]))
+    assert (row.passed, row.shapes) == (False, 0)
+    assert row.message.endswith(NOTHING_RUN)
+
+
+def test_a_kernel_without_a_reference_is_told_so_in_a_line() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        check_of(None, {"key": "divisors"})
+    assert str(caught.value) == (
+        "divisors has no reference: write python/wootz/checks/divisors.py, "
+        "or in a project name a file under check"
+    )
+
+
+def test_variants_that_take_no_shape_pass_nothing() -> None:
+    def call(*args: Any, out: Any) -> None:
+        raise NoVariantError("no variant takes it")
+
+    kernel = SimpleNamespace(variants=lambda: ["a", "b"], only=lambda symbol: call)
+    (cell,) = FakeLibrary(["copy/-/f32/cpu"]).cells()
+    row = verify.check_variants(kernel, cell, kernel_record("kernels", "copy"), None, verify.memory("cpu"))
+    assert (row.passed, row.shapes, row.idle) == (False, 0, ("a", "b"))
+    assert row.message == "its variants take none of the check's shapes: nothing was run"
+
+
+@pytest.mark.parametrize(("key", "operand"), [("copy/-/f32/cpu", "x"), ("qgemv/int4/f32/cpu", "w")])
+def test_a_kernel_that_writes_to_its_operand_fails(key: str, operand: str) -> None:
+    def wrap(_: str, call: Any) -> Any:
+        def spoilt(*args: Any, out: Any) -> None:
+            call(*args, out=out)
+            array = args[-1].fields["scale"] if operand == "w" else args[0]
+            array.reshape(-1)[-1:] += 1
+
+        return spoilt
+
+    (row,) = verify.verify(FakeLibrary([key], wrap))
+    assert not row.passed
+    assert row.message.startswith(f"wrote to its operand {operand} at ")
+
+
+def test_a_kernel_whose_output_may_be_an_operand_is_run_so() -> None:
+    """One that fills its output before it reads: right where it has memory of its own."""
+    (row,) = verify.verify(FakeLibrary(["binary.add/-/f32/cpu"], filling_first))
+    assert not row.passed
+    assert row.message.startswith("with out=")
+
+
+def filling_first(_: str, call: Any) -> Any:
+    def spoilt(*args: Any, out: Any) -> None:
+        out[...] = 0
+        call(*args, out=out)
+
+    return spoilt
 
 
 def test_outputs_arrive_poisoned_and_data_is_the_same_every_time() -> None:
