@@ -16,7 +16,8 @@ from wootz.checks import binary, copy, expect
 from wootz.errors import ArgumentError, ArtifactError, DtypeError, NoVariantError
 from wootz.formats import Descriptor, quantize
 from wootz.own_checks import check_of
-from wootz.reference import Comparison, compare, round_to, to_double
+from wootz.reference import DTYPES as DTYPES_OF
+from wootz.reference import Comparison, Expected, compare, round_to, to_double
 
 from gen.build.index import format_record
 from gen.emit import text as emit
@@ -160,6 +161,15 @@ def test_overflow_of_the_output_is_expected() -> None:
     expected = binary.expect({"a": a, "b": a}, "f16", {"op": "mul"})
     assert compare(np.float16([np.inf, np.inf, np.inf]), expected, "f16").passed
     assert not compare(np.float16([np.inf, 65504, np.inf]), expected, "f16").passed
+
+
+@pytest.mark.parametrize("dtype", ["bool", "i8", "u8", "i32", "u32", "e4m3", "e5m2"])
+def test_outputs_that_are_not_rounded_to_are_compared(dtype: str) -> None:
+    raw = np.array([0, 1, 1], DTYPES_OF[dtype][2])
+    value = to_double(raw, dtype)
+    expected = Expected(value, np.zeros_like(value))
+    assert compare(raw, expected, dtype).passed
+    assert not compare(raw[::-1], expected, dtype).passed
 
 
 def test_a_wrong_shape_fails() -> None:
