@@ -168,7 +168,7 @@ def _float_by_minimum(
         bits = b.minimum(a, doubled)
         if element.specials == "nan":
             ones = ((1 << payload) - 1) << place
-            bits = bits | b.select(magnitude.eq(ones), b.const(0x7FC00000, "u32"), 0)
+            bits = bits | b.select(magnitude.eq(ones), b.const(0xFFFFFFFF, "u32"), 0)
         elif element.specials == "ieee":
             infinity = ((1 << e) - 1) << _MANTISSA
             bits = bits | b.select(magnitude >= infinity, b.const(0x7F800000, "u32"), 0)

@@ -24,6 +24,9 @@ LANES = 32
 ROWS = 64
 """Rows of weights that a block walks."""
 
+AHEAD = 2048
+"""Bytes by which codes are asked for before they are used: the loops are too long for a core to look past."""
+
 WORD = 32
 
 
@@ -64,9 +67,9 @@ class Words:
 
 @lru_cache(maxsize=512)
 def words_of(fmt: Format) -> Words | None:
-    """None where codes do not lie so, or are looked up, which no vector instruction does quickly."""
+    """None where codes do not lie so."""
     layout, bits = fmt.layout, fmt.element.bits
-    if WORD % bits or fmt.element.kind not in ("int", "float"):
+    if WORD % bits or fmt.element.kind == "wide":
         return None
     piece = layout.unit * (WORD // gcd(layout.unit * bits, WORD))
     count, stride = piece * bits // WORD, piece // layout.unit * layout.unit_bytes
@@ -188,7 +191,8 @@ class Rows:
         b, words = self.b, self.words
         field, own = self.w.place("codes", row)
         line = b.at(field, own.cast("u64") * self.w.pitches["codes"].cast("u64"))
-        codes = b.at(line, group * (LANES // len(words.elements) * words.piece_bytes))
+        size = LANES // len(words.elements) * words.piece_bytes
+        codes = b.at(line, group * size, (AHEAD, size) if rest is None else None)
         scales, zeros = self._scales(row, group, codes, rest)
         held = None if words.dense and rest is None else self._hold(codes, rest)
 
