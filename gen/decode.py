@@ -152,8 +152,8 @@ def _float_by_minimum(
     b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Positions]
 ) -> list[Val]:
     """Small floats without a choice, so that compilers make vector instructions of it. Rebiased in place, a
-    normal number is a = 2^e (1 + f), and a subnormal 2a - 2^(1 - bias); the lesser of both is right for either,
-    as bits, too, since none is negative."""
+    normal number is a = 2^e (1 + f), and a subnormal 2a - 2^(1 - bias); the lesser of both is right for
+    either, as bits, too, since none is negative."""
     e, m, payload = element.exponent, element.mantissa, element.exponent + element.mantissa
     place = _MANTISSA - m
     values: list[Val] = []

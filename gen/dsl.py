@@ -345,7 +345,7 @@ class Builder:
         moved = Ref(
             f"{ref.name}_at{count}", ref.dtype, ref.space, ref.size, ref.writable, base=ref, alone=ref.alone
         )
-        hint = {"distance": ahead[0], "length": ahead[1]} if ahead else None
+        hint: dict[str, Attr] | None = {"distance": ahead[0], "length": ahead[1]} if ahead else None
         self.effect("offset", (index.value,), ref=moved, attrs=hint)
         return moved
 

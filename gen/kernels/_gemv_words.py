@@ -19,7 +19,7 @@ from ..packed import Packed
 from ._activations import Plain
 
 LANES = 32
-"""Words side by side. A compiler unrolls loops of few trips before it looks for vectors, and then finds none."""
+"""Words side by side: a compiler unrolls loops of few trips before it looks for vectors, and finds none."""
 
 ROWS = 64
 """Rows of weights that a block walks."""
@@ -284,8 +284,8 @@ class Rows:
         count = b.const(LANES // per, "u32")
         if rest is not None:
             count = b.ceildiv(rest, words.piece)
-            with b.loop(0, LANES) as i:
-                b.store(held, i, 0)
+            with b.loop(0, LANES) as lane:
+                b.store(held, lane, 0)
         with b.loop(0, count) as piece:
             for i in range(per):
                 # A copy of bytes in this language: a piece need not begin at a word.
