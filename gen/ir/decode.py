@@ -148,6 +148,36 @@ def _float_by_select(b: Builder, element: Element, code: Val) -> Val:
     return value
 
 
+def _float_by_minimum(
+    b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Positions]
+) -> list[Val]:
+    """Small floats without a choice, so that compilers make vector instructions of it. Rebiased in place, a
+    normal number is a = 2^e (1 + f), and a subnormal 2a - 2^(1 - bias); the lesser of both is right for
+    either, as bits, too, since none is negative."""
+    e, m, payload = element.exponent, element.mantissa, element.exponent + element.mantissa
+    place = _MANTISSA - m
+    values: list[Val] = []
+    for positions in codes:
+        pieces = runs(positions)
+        word, low = extract(b, words, positions), 0
+        if len(pieces) == 1:
+            word, low = words[pieces[0].word], pieces[0].shift
+        magnitude = _shift(word, place - low) & (((1 << payload) - 1) << place)
+        a = magnitude + ((127 - element.bias) << _MANTISSA)
+        doubled = b.mad(a.bitcast("f32"), 2.0, -(2.0 ** (1 - element.bias))).bitcast("u32")
+        bits = b.minimum(a, doubled)
+        if element.specials == "nan":
+            ones = ((1 << payload) - 1) << place
+            bits = bits | b.select(magnitude.eq(ones), b.const(0xFFFFFFFF, "u32"), 0)
+        elif element.specials == "ieee":
+            infinity = ((1 << e) - 1) << _MANTISSA
+            bits = bits | b.select(magnitude >= infinity, b.const(0x7F800000, "u32"), 0)
+        if element.signed:
+            bits = bits | (_shift(word, 31 - payload - low) & 0x80000000)
+        values.append(bits.bitcast("f32"))
+    return values
+
+
 def _exponent(b: Builder, element: Element, code: Val) -> Val:
     """2^(code - bias) with bias 127: code 0 is the subnormal 2^-127, all ones is NaN."""
     value = b.select(code.eq(0), b.const(0x00400000, "u32"), code << _MANTISSA)
@@ -163,6 +193,11 @@ def _fits_half(element: Element, target: Target) -> bool:
     subnormals."""
     fits = element.exponent == 5 if element.specials == "ieee" else element.exponent < 5
     return fits and target.has("f16_pairs")
+
+
+def _has_lone_threads(element: Element, target: Target) -> bool:
+    """Where vector instructions are the compiler's to find, and f32 has exponents enough."""
+    return target.simd == 1 and element.exponent <= 5
 
 
 @dataclass(frozen=True)
@@ -189,6 +224,7 @@ def _wide(b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Po
 KINDS: tuple[Way, ...] = (
     Way("int", _always, _int_by_mantissa),
     Way("float", _fits_half, _float_by_half, _half_factor),
+    Way("float", _has_lone_threads, _float_by_minimum),
     Way("float", _always, _each(_float_by_select)),
     Way("exponent", _always, _each(_exponent)),
     Way("codebook", _always, _each(_codebook)),

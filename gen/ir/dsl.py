@@ -337,14 +337,16 @@ class Builder:
         """1, 2 or 4 u32 words in one access, at element `index`; aligned to 4 * len(words) bytes."""
         self.effect("store_words", (self.val(index, "u32").value, *(w.value for w in words)), ref=ref)
 
-    def at(self, ref: Ref, index: Val) -> Ref:
-        """The buffer moved by `index` elements (u64 for whole matrices): a named pointer in the text."""
+    def at(self, ref: Ref, index: Val, ahead: tuple[int, int] | None = None) -> Ref:
+        """The buffer moved by `index` elements (u64 for whole matrices): a named pointer in the text. ahead:
+        a hint, (distance, length) in bytes from there, of what will be read soon, be it past the end."""
         count = self._names.get(ref.name, 0)
         self._names[ref.name] = count + 1
         moved = Ref(
             f"{ref.name}_at{count}", ref.dtype, ref.space, ref.size, ref.writable, base=ref, alone=ref.alone
         )
-        self.effect("offset", (index.value,), ref=moved)
+        hint: dict[str, Attr] | None = {"distance": ahead[0], "length": ahead[1]} if ahead else None
+        self.effect("offset", (index.value,), ref=moved, attrs=hint)
         return moved
 
     def choose(self, condition: Val, then: Ref, orelse: Ref) -> Ref:

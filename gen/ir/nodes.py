@@ -209,7 +209,7 @@ OPS: dict[str, Op] = {
     "set": Op(1, _ANY, "none", "effect"),
     "store": Op(2, _ANY, "none", "effect"),
     "store_words": Op(-1, INDEX, "none", "effect"),
-    "offset": Op(1, INDEX, "none", "effect"),  # declares a moved pointer (attrs: name)
+    "offset": Op(1, INDEX, "none", "effect"),  # declares a moved pointer (attrs: of a hint)
     "choose": Op(1, _BOOL, "none", "effect"),  # declares a pointer that is one of two; reads both of them
     "atomic_add": Op(2, _ANY, "none", "effect"),
     "lane_xor": Op(1, frozenset({"f32", "u32"}), "same", "collective"),  # attrs: mask

@@ -118,6 +118,10 @@ class Packed:
         """Chunks in a row."""
         return self.b.ceildiv(self._k(), self.walk.chunk)
 
+    def columns(self) -> Val:
+        """Elements in a row."""
+        return self._k()
+
     def _k(self) -> Val:
         if self._columns is None:
             raise ValueError(f"{self.name}: declare_pitches must come before the operand is read")

@@ -65,6 +65,7 @@ def dead_code(function: Function) -> None:
         if not _keep(function.body, live):
             break
     mentioned = {r for s in walk(function.body) if isinstance(s, Value) for r in (s.ref, *s.reads)}
+    mentioned |= {r.base for r in mentioned if r}
     function.refs = [r for r in function.refs if r in mentioned]
 
 

@@ -20,6 +20,7 @@ from ..ir.vectors import threads_of
 from ..manifest.target import Target
 from ..variants.family import Formula, Variant
 from ..variants.tiles import Cost, Lattice, Point, allowed
+from . import _gemv_words
 from ._activations import Coded, Direct, Plain, Staged
 
 MOST_ROWS = 8
@@ -47,7 +48,8 @@ SHARES = 4
 class Tile:
     """One variant. groups: SIMD groups of a block; lanes: partial sums a (row, m) pair is kept in; waves:
     chunks a lane takes from one tile of staged activations, 0 where they are read from global memory;
-    resident: blocks a multiprocessor holds, each of which then walks many rows."""
+    resident: blocks a multiprocessor holds, each of which then walks many rows; words: whether a lone thread
+    takes words of codes side by side, its waves then being groups of them (see `_gemv_words`)."""
 
     m: int
     rows: int
@@ -55,6 +57,7 @@ class Tile:
     lanes: int = 1
     waves: int = 0
     resident: int = 0
+    words: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,8 @@ class Gemv:
     """What a kernel is made of. weights: the format of w, be it that of plain numbers; operands(b, walk):
     declares the arguments. rows: of weights; times: products of a row of activations each, which are blocks
     along y, in place of one of up to 8 rows; beside: bytes of group memory that activations need beside their
-    tile: they cost much to read again, so that a lone thread stages them, too."""
+    tile: they cost much to read again, so that a lone thread stages them, too; packed: w's rows are whole
+    chunks of a layout and x is plain, so that a lone thread may take words side by side."""
 
     weights: Format
     target: Target
@@ -146,11 +150,12 @@ class Gemv:
     rows: Formula = "n"
     times: Formula = ""
     beside: int = 0
+    packed: bool = False
 
     def variants(self, options: dict[str, str]) -> Iterable[Variant]:
         """Every variant, fewest rows of activations first."""
         simd, walk = self.target.simd, steps(self.weights)
-        for tile in tiles(self.target, walk, 1 if self.times else MOST_ROWS, self.beside):
+        for tile in self._usual(walk, 1 if self.times else MOST_ROWS):
             threads = threads_of(simd, simd * tile.groups)
             when = (COLUMNS,) if self.times else (["le", "m", tile.m], COLUMNS)
             yield Variant(f"m{tile.m}", threads, self._grid(tile), self._kernel(tile, walk), when, options)
@@ -158,15 +163,27 @@ class Gemv:
     def further(self, options: dict[str, str]) -> Iterable[Variant]:
         """The tiles of the lattice that `variants` has not, for tuning."""
         simd, walk = self.target.simd, steps(self.weights)
-        usual = list(tiles(self.target, walk, MOST_ROWS, self.beside))
+        usual = list(self._usual(walk, MOST_ROWS))
         for suffix, tile in tiles_of(self.weights, self.target):
             if tile not in usual:
                 threads, when = threads_of(simd, simd * tile.groups), (["le", "m", tile.m], COLUMNS)
                 yield Variant(suffix, threads, self._grid(tile), self._kernel(tile, walk), when, options)
 
+    def _words(self) -> _gemv_words.Words | None:
+        alone = self.packed and self.target.simd == 1
+        return _gemv_words.words_of(self.weights) if alone else None
+
+    def _usual(self, walk: Steps, most_rows: int) -> Iterable[Tile]:
+        words = self._words()
+        if words is None:
+            return tiles(self.target, walk, most_rows, self.beside)
+        rows = sorted({1, most_rows})
+        return [Tile(m, 1, 1, 1, words.tile(m, self.target.shared_bytes), words=True) for m in rows]
+
     def _grid(self, tile: Tile) -> tuple[Formula, Formula, Formula]:
-        alone = tile.waves and self.target.simd == 1
-        blocks: Formula = ["ceildiv", self.rows, ALONE[1] if alone else tile.rows * tile.groups]
+        alone = ALONE[1] if tile.waves and self.target.simd == 1 else 0
+        walked = _gemv_words.ROWS if tile.words else alone or tile.rows * tile.groups
+        blocks: Formula = ["ceildiv", self.rows, walked]
         if tile.resident:
             most: Formula = ["mul", "sms", tile.resident]
             if self.times:
@@ -181,6 +198,10 @@ class Gemv:
             o = self.operands(b, walk)
             b.function.min_blocks = tile.resident
             o.x.prepare()
+            words = self._words() if tile.words else None
+            if words is not None and isinstance(o.x, Plain):
+                _gemv_words.Rows(b, words, o.w, o.x, o.y, o.m, o.n, tile.m, tile.waves).run()
+                return
             lane, group = b.thread() % self.target.simd, b.thread() // self.target.simd
             sums = b.local("sums", "f32", tile.rows * tile.m * tile.lanes)
             Walk(b, o, tile, walk, lane, group, sums).run()

@@ -57,3 +57,6 @@ class Chosen(Packed):
 
     def chunks(self) -> Val:
         return self.b.select(self.there, super().chunks(), 0)
+
+    def columns(self) -> Val:
+        return self.b.select(self.there, super().columns(), 0)

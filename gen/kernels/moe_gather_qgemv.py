@@ -32,7 +32,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         mine = Plain(b, b.at(x, row * k.cast("u64")), one, k)
         return Operands(w, mine, b.at(y, row * n.cast("u64")), one, n, k)
 
-    yield from Gemv(fmt, target, operands, times="t").variants(options)
+    yield from Gemv(fmt, target, operands, times="t", packed=True).variants(options)
 
 
 FAMILY = Family(

@@ -22,7 +22,7 @@ def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
         w.declare_pitches(k)
         return Operands(w, Plain(b, x, m, k), y, m, n, k)
 
-    return Gemv(fmt, target, operands)
+    return Gemv(fmt, target, operands, packed=True)
 
 
 FAMILY = Family(

@@ -33,7 +33,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         n = w.declare(rows, k)
         return Operands(w, Plain(b, x, m, k), y, m, n, k)
 
-    for variant in Gemv(fmt, target, operands, rows=TOTAL).variants(options):
+    for variant in Gemv(fmt, target, operands, rows=TOTAL, packed=True).variants(options):
         yield replace(variant, when=(*variant.when, ["lt", TOTAL, 2**31]))
 
 

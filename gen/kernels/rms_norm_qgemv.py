@@ -81,7 +81,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         w.declare_pitches(k)
         return Operands(w, Normed(b, x, m, k, weight, eps), y, m, n, k)
 
-    yield from Gemv(fmt, target, operands, beside=4 * (MOST_ROWS + GROUPS)).variants(options)
+    yield from Gemv(fmt, target, operands, beside=4 * (MOST_ROWS + GROUPS), packed=True).variants(options)
 
 
 FAMILY = Family(

@@ -191,6 +191,13 @@ static inline void tile_multiply(float (&sum)[Sums], const float (&left)[Lefts],
     }
 }
 """,
+    "prefetch": """template <int Distance, int Length> static inline void prefetch(const void* from)
+{
+    for (int i = 0; i < Length; i += 64) {
+        __builtin_prefetch(static_cast<const char*>(from) + Distance + i);
+    }
+}
+""",
     "Words2": "struct Words2 {\n    uint32_t x, y;\n};\n",
     "Words4": "struct Words4 {\n    uint32_t x, y, z, w;\n};\n",
     "load_words": """template <class W> static inline W load_words(const void* from)
@@ -228,6 +235,17 @@ def _store_words(value: Value, args: list[str]) -> str:
 
 def _fragment(ref: Ref) -> tuple[str, str]:
     return f"alignas(32) {TYPES[ref.dtype]}", f"[{math.prod(_part(ref))}]"
+
+
+_STATEMENTS = c.statements(TYPES, _pointer, _fragment)
+
+
+def _offset(value: Value, args: list[str]) -> str:
+    """A hint becomes a prefetch."""
+    moved = _STATEMENTS["offset"](value, args)
+    if value.ref is None or "distance" not in value.attrs:
+        return moved
+    return f"{moved} prefetch<{value.attrs['distance']}, {value.attrs['length']}>({value.ref.name});"
 
 
 def _part(ref: Ref) -> tuple[int, int]:
@@ -288,7 +306,8 @@ DIALECT = Dialect(
         "load_words": _load_words,
     },
     statements={
-        **c.statements(TYPES, _pointer, _fragment),
+        **_STATEMENTS,
+        "offset": _offset,
         "tile_fill": lambda v, a: f"tile_fill({v.ref.name if v.ref else ''}[{a[0]}], {a[1]});",
         "tile_load": _tile_load,
         "tile_multiply": _tile_multiply,

@@ -17,6 +17,15 @@ static inline float bits_to_float(uint32_t bits)
     return value;
 }
 
+static inline float multiply_add(float a, float b, float c)
+{
+#ifdef __FMA__
+    return std::fma(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 struct Words4 {
     uint32_t x, y, z, w;
 };
@@ -63,58 +72,50 @@ wootz_dequant_small_f32(void* const* args, const uint32_t* grid, uint32_t begin,
             for (uint32_t i0 = 0u; i0 < 4u; ++i0) {
                 const uint32_t v5 = words[i0];
                 const uint32_t v6 = (v2 * 32u) + (i0 * 8u);
-                const uint32_t v7 = v5 & 15u;
-                const uint32_t v8 = v7 & 7u;
-                const uint32_t v9 = float_to_bits(((v8 < 2u) ? (float(v8) * 0.5f) : bits_to_float(((v8 << 22u) + 0x3f000000u)))) | ((v7 >> 3u) << 31u);
-                const uint32_t v10 = (v5 >> 4u) & 15u;
-                const uint32_t v11 = v10 & 7u;
-                const uint32_t v12 = float_to_bits(((v11 < 2u) ? (float(v11) * 0.5f) : bits_to_float(((v11 << 22u) + 0x3f000000u)))) | ((v10 >> 3u) << 31u);
-                const uint32_t v13 = (v5 >> 8u) & 15u;
-                const uint32_t v14 = v13 & 7u;
-                const uint32_t v15 = float_to_bits(((v14 < 2u) ? (float(v14) * 0.5f) : bits_to_float(((v14 << 22u) + 0x3f000000u)))) | ((v13 >> 3u) << 31u);
-                const uint32_t v16 = (v5 >> 12u) & 15u;
-                const uint32_t v17 = v16 & 7u;
-                const uint32_t v18 = float_to_bits(((v17 < 2u) ? (float(v17) * 0.5f) : bits_to_float(((v17 << 22u) + 0x3f000000u)))) | ((v16 >> 3u) << 31u);
-                const uint32_t v19 = (v5 >> 16u) & 15u;
-                const uint32_t v20 = v19 & 7u;
-                const uint32_t v21 = float_to_bits(((v20 < 2u) ? (float(v20) * 0.5f) : bits_to_float(((v20 << 22u) + 0x3f000000u)))) | ((v19 >> 3u) << 31u);
-                const uint32_t v22 = (v5 >> 20u) & 15u;
-                const uint32_t v23 = v22 & 7u;
-                const uint32_t v24 = float_to_bits(((v23 < 2u) ? (float(v23) * 0.5f) : bits_to_float(((v23 << 22u) + 0x3f000000u)))) | ((v22 >> 3u) << 31u);
-                const uint32_t v25 = (v5 >> 24u) & 15u;
-                const uint32_t v26 = v25 & 7u;
-                const uint32_t v27 = float_to_bits(((v26 < 2u) ? (float(v26) * 0.5f) : bits_to_float(((v26 << 22u) + 0x3f000000u)))) | ((v25 >> 3u) << 31u);
-                const uint32_t v28 = v5 >> 28u;
-                const uint32_t v29 = v28 & 7u;
-                const uint32_t v30 = float_to_bits(((v29 < 2u) ? (float(v29) * 0.5f) : bits_to_float(((v29 << 22u) + 0x3f000000u)))) | ((v28 >> 3u) << 31u);
+                const uint32_t v7 = ((v5 << 22u) & 0x1c00000u) + 0x3f000000u;
+                const uint32_t v8 = std::min(v7, float_to_bits(multiply_add(bits_to_float(v7), 2.0f, (-1.0f)))) | ((v5 << 28u) & 0x80000000u);
+                const uint32_t v9 = ((v5 << 18u) & 0x1c00000u) + 0x3f000000u;
+                const uint32_t v10 = std::min(v9, float_to_bits(multiply_add(bits_to_float(v9), 2.0f, (-1.0f)))) | ((v5 << 24u) & 0x80000000u);
+                const uint32_t v11 = ((v5 << 14u) & 0x1c00000u) + 0x3f000000u;
+                const uint32_t v12 = std::min(v11, float_to_bits(multiply_add(bits_to_float(v11), 2.0f, (-1.0f)))) | ((v5 << 20u) & 0x80000000u);
+                const uint32_t v13 = ((v5 << 10u) & 0x1c00000u) + 0x3f000000u;
+                const uint32_t v14 = std::min(v13, float_to_bits(multiply_add(bits_to_float(v13), 2.0f, (-1.0f)))) | ((v5 << 16u) & 0x80000000u);
+                const uint32_t v15 = ((v5 << 6u) & 0x1c00000u) + 0x3f000000u;
+                const uint32_t v16 = std::min(v15, float_to_bits(multiply_add(bits_to_float(v15), 2.0f, (-1.0f)))) | ((v5 << 12u) & 0x80000000u);
+                const uint32_t v17 = ((v5 << 2u) & 0x1c00000u) + 0x3f000000u;
+                const uint32_t v18 = std::min(v17, float_to_bits(multiply_add(bits_to_float(v17), 2.0f, (-1.0f)))) | ((v5 << 8u) & 0x80000000u);
+                const uint32_t v19 = ((v5 >> 2u) & 0x1c00000u) + 0x3f000000u;
+                const uint32_t v20 = std::min(v19, float_to_bits(multiply_add(bits_to_float(v19), 2.0f, (-1.0f)))) | ((v5 << 4u) & 0x80000000u);
+                const uint32_t v21 = ((v5 >> 6u) & 0x1c00000u) + 0x3f000000u;
+                const float v22 = bits_to_float((std::min(v21, float_to_bits(multiply_add(bits_to_float(v21), 2.0f, (-1.0f)))) | (v5 & 0x80000000u)));
                 const uint8_t* __restrict w_scale_at0 = w_scale + v3 * uint64_t(w_scale_pitch);
-                const uint32_t v31 = uint32_t(w_scale_at0[std::min((v6 / 8u), (((k + 7u) / 8u) - 1u))]) & 255u;
-                const float v32 = bits_to_float(((v31 == 255u) ? 0x7fc00000u : ((v31 == 0u) ? 0x400000u : (v31 << 23u))));
-                const float v33 = bits_to_float(v9) * v32;
-                const float v34 = bits_to_float(v12) * v32;
-                const float v35 = bits_to_float(v15) * v32;
-                const float v36 = bits_to_float(v18) * v32;
-                const float v37 = bits_to_float(v21) * v32;
-                const float v38 = bits_to_float(v24) * v32;
-                const float v39 = bits_to_float(v27) * v32;
-                const float v40 = bits_to_float(v30) * v32;
+                const uint32_t v23 = uint32_t(w_scale_at0[std::min((v6 / 8u), (((k + 7u) / 8u) - 1u))]) & 255u;
+                const float v24 = bits_to_float(((v23 == 255u) ? 0x7fc00000u : ((v23 == 0u) ? 0x400000u : (v23 << 23u))));
+                const float v25 = bits_to_float(v8) * v24;
+                const float v26 = bits_to_float(v10) * v24;
+                const float v27 = bits_to_float(v12) * v24;
+                const float v28 = bits_to_float(v14) * v24;
+                const float v29 = bits_to_float(v16) * v24;
+                const float v30 = bits_to_float(v18) * v24;
+                const float v31 = bits_to_float(v20) * v24;
+                const float v32 = v22 * v24;
                 if (((k % 8u) == 0u) && (v6 < k)) {
-                    store_words(y_at0 + v6, Words4{float_to_bits(v33), float_to_bits(v34), float_to_bits(v35), float_to_bits(v36)});
-                    store_words(y_at0 + v6 + 4u, Words4{float_to_bits(v37), float_to_bits(v38), float_to_bits(v39), float_to_bits(v40)});
+                    store_words(y_at0 + v6, Words4{float_to_bits(v25), float_to_bits(v26), float_to_bits(v27), float_to_bits(v28)});
+                    store_words(y_at0 + v6 + 4u, Words4{float_to_bits(v29), float_to_bits(v30), float_to_bits(v31), float_to_bits(v32)});
                 } else {
-                    values[0u] = v33;
-                    values[1u] = v34;
-                    values[2u] = v35;
-                    values[3u] = v36;
-                    values[4u] = v37;
-                    values[5u] = v38;
-                    values[6u] = v39;
-                    values[7u] = v40;
+                    values[0u] = v25;
+                    values[1u] = v26;
+                    values[2u] = v27;
+                    values[3u] = v28;
+                    values[4u] = v29;
+                    values[5u] = v30;
+                    values[6u] = v31;
+                    values[7u] = v32;
                     #pragma GCC unroll 8
                     for (uint32_t i1 = 0u; i1 < 8u; ++i1) {
-                        const uint32_t v41 = v6 + i1;
-                        if (v41 < k) {
-                            y_at0[v41] = values[i1];
+                        const uint32_t v33 = v6 + i1;
+                        if (v33 < k) {
+                            y_at0[v33] = values[i1];
                         }
                     }
                 }
