@@ -73,7 +73,7 @@ def _proved(record: Mapping[str, Any]) -> Proved:
 
 
 def evidence_of(key: str, proved: Proved, compiled: bool, evidence: Evidence) -> list[str]:
-    """The rungs that a cell has reached: what a run proved counts only while source and check are the same."""
+    """The rungs that a cell has reached: what a run proved counts while source and check are the same."""
     runs = {label for run, label in evidence.get(key, ()) if run == proved}
     return [EMITTED, *([COMPILED] if compiled else []), *sorted(runs)]
 
