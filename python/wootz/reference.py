@@ -120,10 +120,7 @@ class Comparison:
 
 def _stored(x: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
     """Numbers as a dtype holds them, for where they are infinite: of others than floats, themselves."""
-    if dtype not in ROUNDED:
-        return x
-    with np.errstate(invalid="ignore"):
-        return to_double(round_to(x, dtype), dtype)
+    return to_double(round_to(x, dtype), dtype) if dtype in ROUNDED else x
 
 
 def compare(actual: NDArray[Any], expected: Expected, dtype: str) -> Comparison:
@@ -139,7 +136,8 @@ def compare(actual: NDArray[Any], expected: Expected, dtype: str) -> Comparison:
     if y.size == 0:
         return Comparison(0.0, 0.0, True)
     value, bound = expected.value, np.nan_to_num(expected.bound, nan=0.0, posinf=0.0)
-    ends = [_stored(value + step, dtype) for step in (-bound, bound)]
+    with np.errstate(invalid="ignore"):
+        ends = [_stored(value + step, dtype) for step in (-bound, bound)]
     same = (np.isnan(y) & np.isnan(value)) | (np.isinf(y) & ((y == ends[0]) | (y == ends[1])))
     finite = np.isfinite(y) & np.isfinite(value)
     with np.errstate(all="ignore"):
