@@ -119,7 +119,8 @@ def folder_options(parser: argparse.ArgumentParser) -> None:
     tuning_options(parser)
 
 
-def _folder(text: str) -> Path:
+def folder(text: str) -> Path:
+    """The type of an option that names a folder which is there."""
     if not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text}: there is no such folder")
     return Path(text)
@@ -129,7 +130,7 @@ def tuning_options(parser: argparse.ArgumentParser) -> None:
     """Which variants a unit has."""
     text = "the default variants and those that selection tables name, or every tile, for wootz tune"
     parser.add_argument("--tiles", choices=("default", "all"), default="default", help=text)
-    parser.add_argument("--tuning", type=_folder, default=TUNING, metavar="DIR", help="selection tables")
+    parser.add_argument("--tuning", type=folder, default=TUNING, metavar="DIR", help="selection tables")
 
 
 def _build_options(args: argparse.Namespace) -> Any:

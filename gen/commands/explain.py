@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ._shared import ARTIFACTS, DONE, MANIFEST, tuning_options
+from ._shared import ARTIFACTS, DONE, MANIFEST, folder, tuning_options
 
 TEXT = "The chain of one cell, from axes to launch formula."
 
@@ -17,7 +17,7 @@ def options(parser: argparse.ArgumentParser) -> None:
             what, metavar=what.upper(), help="'-' for no format" if what == "format" else None
         )
     parser.add_argument("--manifest", type=Path, default=MANIFEST, metavar="FILE")
-    parser.add_argument("--artifacts", "--out", type=Path, metavar="DIR", help="the folder it was built in")
+    parser.add_argument("--artifacts", "--out", type=folder, metavar="DIR", help="the folder it was built in")
     tuning_options(parser)
     parser.add_argument("--json", action="store_true")
 
@@ -28,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
     from ..tuning import table
 
     manifest = plan.load(args.manifest)
-    folder = args.artifacts or (ARTIFACTS if ARTIFACTS.is_dir() else None)
+    where = args.artifacts or (ARTIFACTS if ARTIFACTS.is_dir() else None)
     tuning = table.Tuning(table.read(args.tuning), args.tiles == "all")
-    fact = explain.explain(manifest, args.kernel, args.format, args.target, folder, tuning)
+    fact = explain.explain(manifest, args.kernel, args.format, args.target, where, tuning)
     print(json.dumps(fact, indent=2) if args.json else explain.as_text(fact))
     return DONE

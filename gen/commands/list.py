@@ -17,8 +17,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ..build import index
     from ..plan import cells as plan
-    from ..plan import listing
+    from ..plan import listing, name
 
     manifest = plan.load(args.manifest)
     selection = plan.select(manifest, request(args))
@@ -26,6 +27,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"wootz: {note}", file=sys.stderr)
     evidence = {}
     for folder in artifact_folders(args.artifacts):
+        if args.artifacts is not ARTIFACTS:  # one that is named has to be there, and whole
+            index.read(folder / name.INDEX)
         evidence.update(listing.indexed_evidence(folder, manifest))
     rows = listing.rows(manifest, selection, evidence)
     if args.state:

@@ -10,7 +10,6 @@ from typing import Any
 from ..build import index, ninja
 from ..build.state import UnitRecord
 from ..emit import emission
-from ..emit.provenance import BuildError
 from ..manifest.reader import Manifest
 from ..project.lookup import family_of
 from ..toolchain import find as toolchain
@@ -100,11 +99,10 @@ def commands(unit: plan.Unit, record: UnitRecord | None) -> list[str]:
 
 
 def _add_evidence(fact: dict[str, Any], folder: Path | None) -> None:
-    """What the index of a built folder knows. A folder without one leaves the lists empty."""
-    try:
-        cells = index.cell_keys(index.read(folder / name.INDEX)["cells"]) if folder else {}
-    except BuildError:
-        cells = {}
+    """What the index of a built folder knows. A folder without one leaves the lists empty. ArtifactsError for
+    a damaged one."""
+    path = folder / name.INDEX if folder else None
+    cells = index.cell_keys(index.read(path)["cells"]) if path and path.exists() else {}
     for cell in fact["cells"]:
         known = cells.get(cell["key"])
         if known and known["source_sha256"] == fact["source_sha256"]:

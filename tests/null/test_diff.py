@@ -222,6 +222,8 @@ def test_the_same_fault_has_the_same_status_everywhere(
         ["size", "--artifacts", bad],
         ["pack", "--artifacts", bad, *named, "--out", out],
         ["merge", bad, "--out", out],
+        ["list", "--artifacts", bad, "--kernels", "copy", "--targets", "cpu"],
+        *([["explain", "copy", "-", "cpu", "--artifacts", bad]] if content else []),
     ):
         assert (command, cli.main(command)) == (command, 2)
         printed = capsys.readouterr()
