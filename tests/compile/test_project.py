@@ -42,13 +42,13 @@ extern "C" __global__ void NAME_f32(const float* x, float* z, unsigned n, float 
 BAD = {
     "fewer": (
         (", float a)\n{", ")\n{\n    const float a = 2.0f;"),
-        "fewer_f32 takes 3 parameters; args declares 4: x, z, n, a",
+        "fewer.cu: wanted void fewer_f32(POINTER x, POINTER z, unsigned n, float a)",
     ),
     "wider": (
         ("unsigned n", "unsigned long long n"),
-        "wider_f32 takes 8 bytes as parameter 3; args declares n there, of 4 bytes",
+        "wider.cu: wanted void wider_f32(POINTER x, POINTER z, unsigned n, float a)",
     ),
-    "other": (("NAME_f32", "another_f32"), "lacks the entry other_f32"),
+    "other": (("NAME_f32", "another_f32"), 'identifier "other_f32" is undefined'),
     "mangled": (
         ('extern "C" ', ""),
         'lacks the entry mangled_f32; there is one with a C++ name: say extern "C"',

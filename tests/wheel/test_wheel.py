@@ -55,6 +55,7 @@ def test_nothing_is_there_that_does_not_belong(wheel: Wheel) -> None:
     kinds = re.compile(
         r"artifacts/.*|(gen/|formats/)?(\w+/)*\w+\.py|_core\.pyi|py\.typed|_core\.[\w-]+\.so|.*\.json"
         r"|cutlass/(\w+\.(cuh|h|hpp)|requirements\.txt)|cmake/\w+\.cmake|LICENSES/[\w-]+\.(txt|md)"
+        r"|gen/(kernels\.yaml|site/page\.(html|css|js)|project/template/([\w@-]+/)*[\w@-]+(\.\w+)*\.in)"
     )
     strange = [
         name
