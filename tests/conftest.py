@@ -1,6 +1,16 @@
-"""Tests that draw at random draw the same each time, on every machine."""
+"""Tests that draw at random draw the same each time, on every machine; those that interrupt are heard."""
 
 from __future__ import annotations
+
+import signal
+import threading
+
+# A shell starts what it runs in the background with SIGINT ignored, and processes inherit that.
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 try:
     from hypothesis import settings
