@@ -22,8 +22,15 @@ from .commands._shared import BAD_INPUT, DONE, FAILED, INTERRUPTED, UsageError
 from .manifest.problems import ManifestError
 
 EXTRA = (
-    *("yaml", "jsonschema", "rich", "ninja", "packaging"),
-    *("cyclonedx", "packageurl", "jinja2", "markupsafe"),
+    "yaml",
+    "jsonschema",
+    "rich",
+    "ninja",
+    "packaging",
+    "cyclonedx",
+    "packageurl",
+    "jinja2",
+    "markupsafe",
 )
 """Packages of the extra `gen`: a wheel that only runs kernels does without them."""
 

@@ -52,13 +52,14 @@ def _forget(out: Path) -> None:
 @dataclass(frozen=True)
 class Planned:
     """What there is to do. units: those of this build that have jobs; parts: those of every shard, or the one
-    part that is the whole; summary: counts every cell of this build; read: the files that were read
-    beside the manifest."""
+    part that is the whole; summary: counts every cell of this build; tables: of selections; read:
+    the files that were read beside the manifest."""
 
     units: list[plan.Unit]
     summary: Summary
     parts: list[list[plan.Unit]]
     budgets: Budgets
+    tables: table.Tables
     read: tuple[str, ...]
 
 
@@ -89,7 +90,7 @@ def _plan(options: Options, output: Output) -> Planned:
             f"{', '.join(selection.targets) or 'none'} in a format that was asked for"
         )
     read = tuple(str(Path(path).resolve()) for path in loaded.files[1:])
-    return Planned(units, Summary(list(rows.values())), parts, loaded.budgets, read)
+    return Planned(units, Summary(list(rows.values())), parts, loaded.budgets, tuning.tables, read)
 
 
 def cell_records(
@@ -220,7 +221,7 @@ def _index(
     output: Output,
 ) -> Made:
     """The index of what was compiled. Budgets of a shard are looked at where it is merged."""
-    evidence, tables = index.read_evidence(options.evidence), table.read(options.tuning)
+    evidence, tables = index.read_evidence(options.evidence), planned.tables
     sections = _sections(pairs, cell_records(pairs, compiled.artifacts, tools, evidence, tables))
     jobs = {cell.key: cell for unit, _ in pairs for cell in unit.jobs}
     for message in table.stale(tables, sections["cells"], jobs):

@@ -103,7 +103,7 @@ class _Wanted:
     bits: Mapping[str, NDArray[Any]]
 
 
-def _run_once(
+def run_once(
     call: Callable[..., Any],
     cell: Mapping[str, Any],
     signature: Mapping[str, Any],
@@ -214,7 +214,7 @@ def check_cell(
             rng = np.random.default_rng([seed, i])
             values = check.operands(format, size, cell["dtype"], cell.get("options") or {}, rng)
             try:
-                result, why = _run_once(call, cell, signature, values, where, check)
+                result, why = run_once(call, cell, signature, values, where, check)
             except NoVariantError:
                 if partial:
                     continue

@@ -35,7 +35,7 @@ def check(
         if kernel is None:
             raise TypeError("outputs that are operands or tensors are checked by a call of the kernel")
         own = checks.check(problem.kernel)
-        result, why = verify._run_once(
+        result, why = verify.run_once(
             kernel, problem.cell, problem.record, problem.values, device.memory, own
         )
         return _passed(problem, result, why)
