@@ -166,7 +166,7 @@ def test_streams_of_every_kind(plan: wootz.Plan, q: Any, weights: Any, kind: str
         kind
     )
     if kind == "cupy":
-        stream = pytest.importorskip("cupy").cuda.ExternalStream(side.cuda_stream)
+        stream = pytest.importorskip("cupy").cuda.Stream.from_external(Protocol(side.cuda_stream))
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
         busy()
