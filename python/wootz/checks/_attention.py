@@ -52,6 +52,12 @@ def dense(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> dict[
     return {name: activations(shape, dtype, rng) for name in ("k", "v")}
 
 
+def poison(operands: dict[str, Any], unseen: NDArray[np.bool_], dtype: str) -> None:
+    """NaN in the keys and values that no query may read: what is behind a cache's end was never written."""
+    for name in ("k", "v"):
+        operands[name][unseen] = round_to(np.array(np.nan), dtype)
+
+
 def attend(operands: Mapping[str, Any], keys: Sequence[Keys], dtype: str, decoding: float = 0.0) -> Expected:
     """keys: of each batch entry. decoding: roundings of each of their numbers."""
     q = to_double(operands["q"], dtype)

@@ -50,6 +50,16 @@ def gathered(
     return rows, there
 
 
+def unread(operands: Mapping[str, Any], pages: int, page: int) -> NDArray[np.bool_]:
+    """[pages, page]: the tokens that `gathered` takes for no batch entry."""
+    block_table, found = operands["block_table"], np.ones((pages, page), bool)
+    place = in_pages(block_table, page, pages)
+    for entry, length in enumerate(np.clip(operands["lengths"], 0, block_table.shape[1] * page)):
+        for at in filter(None, (place(entry, token) for token in range(length))):
+            found[at] = False
+    return found
+
+
 def rows(size: Mapping[str, int], room: int, dtype: str, rng: np.random.Generator) -> dict[str, Any]:
     """New rows, and positions up to past the end and below 0."""
     shape = (size["b"], size["s"], size["hk"], size["d"])

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formats import Descriptor
 from ..reference import Expected, to_double
-from ._attention import attend, dense, queries
+from ._attention import attend, dense, poison, queries
 
 Sizes = tuple[tuple[int, int, int, int, int, int], ...]
 SIZES: Sizes = (
@@ -61,6 +61,8 @@ def operands(
     given |= dense((size["b"], size["hk"], size["t"], size["d"]), dtype, rng)
     if rng.random() < 0.5:
         given["lengths"] = rng.integers(-1, size["t"] + 3, size["b"]).astype(np.int32)
+        unseen = np.arange(size["t"]) >= given["lengths"][:, None, None]  # [b, 1, t]
+        poison(given, np.broadcast_to(unseen, given["k"].shape[:3]), dtype)
     return given
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..formats import Descriptor
 from ..reference import Expected, to_double
-from ._attention import attend, dense, queries
-from ._caches import gathered, table
+from ._attention import attend, dense, poison, queries
+from ._caches import gathered, table, unread
 
 Sizes = tuple[tuple[int, ...], ...]
 SIZES: Sizes = (
@@ -66,6 +66,8 @@ def operands(
     given["lengths"] = rng.integers(min(room, room // 2 + 1), room + 2, size["b"]).astype(np.int32)
     if size["b"] > 1 and rng.random() < 0.3:
         given["lengths"][0] = -5
+    unseen = unread(given, size["pages"], size["page"])
+    poison(given, np.broadcast_to(unseen[:, None], given["k"].shape[:3]), dtype)
     return given
 
 

@@ -13,7 +13,7 @@ from ..formats import Descriptor, decode_exact
 from ..formats.sample import random_tensor
 from ..reference import Expected
 from ._attention import attend, queries
-from ._caches import gathered, table
+from ._caches import gathered, table, unread
 from ._data import needed
 
 Sizes = tuple[tuple[int, ...], ...]
@@ -60,6 +60,10 @@ def operands(
     given["block_table"] = table(pages, rng)
     room = size["blocks"] * page
     given["lengths"] = rng.integers(min(room, room // 2 + 1), room + 2, size["b"]).astype(np.int32)
+    unseen = np.broadcast_to(unread(given, pages["pages"], page)[:, None], (pages["pages"], heads, page))
+    for array in (a for name in ("k", "v") for a in given[name].fields.values()):
+        if array.ndim == 2 and len(array) == size["rows"]:  # of one row: ones are NaN, if any
+            array[: unseen.size].view(np.uint8)[unseen.ravel()] = 0xFF
     return given | {"kv_heads": heads, "page": page}
 
 
