@@ -18,7 +18,7 @@ namespace wootz {
 // An image loaded into a device's primary context; unloaded with the object unless the process is ending.
 class CudaModule {
   public:
-    // `image` is a cubin, or PTX text with a zero byte behind it. Throws DriverFailure.
+    // `image` is a cubin or a fat binary, or PTX text with a zero byte behind it. Throws DriverFailure.
     CudaModule(int device, const char* image);
     ~CudaModule();
     CudaModule(const CudaModule&) = delete;

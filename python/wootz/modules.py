@@ -168,8 +168,22 @@ def load_stub(folder: Path, cell: Mapping[str, Any]) -> Any:
     )
 
 
+_UNPACKS = 12040
+"""The oldest driver, by cuDriverGetVersion's number, that unpacks compressed fat binaries."""
+
+
+def _cuda_module(image: bytes, name: str, device: Device) -> Module:
+    if name.endswith(".fatbin") and device.isa < ptx_version(_UNPACKS):
+        newest = "{}.{}".format(*device.isa)
+        raise DeviceError(
+            f"{name} is compressed, which takes a driver of CUDA 12.4 or newer; "
+            f"that of {device} is older (PTX up to {newest}): update it"
+        )
+    return _core.CudaModule(device.index, image)
+
+
 _LOAD: dict[str, Callable[[bytes, str, Device], Module]] = {
     "cpu": lambda image, name, device: _core.CpuModule(image, name),
-    "cuda": lambda image, name, device: _core.CudaModule(device.index, image),
+    "cuda": _cuda_module,
     "metal": lambda image, name, device: _core.MetalModule(image, name),
 }

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -198,6 +199,11 @@ def fake_cubin(entries: Sequence[Record], note: str = "") -> bytes:
         sizes = ["4" if kind in ("u32", "f32") else "8" for _, kind, _ in entry["args"]]
         lines.append(" ".join([entry["symbol"], *sizes]))
     return ("\n".join(lines) + "\n").encode()
+
+
+def fake_fatbin(cubin: bytes) -> bytes:
+    """A fat binary as the stand-in of libcuda takes it: the head, and the cubin as it is."""
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(cubin)) + cubin
 
 
 class Folder:

@@ -271,6 +271,24 @@ def text_for_a_later_device() -> None:
 
 
 @scenario
+def compressed_binaries() -> None:
+    driver = Driver()
+    folder = tools.Folder(Path(tempfile.mkdtemp()) / "a")
+    image = tools.fake_fatbin(tools.fake_cubin(tools.ENTRIES["copy"], "gpu90a"))
+    folder.add_all("gpu90a", [folder.file("fatbin/gpu90a.fatbin", image)])
+    lib = wootz.load(folder.write())
+    driver.device(version=12030)
+    with raises(
+        errors.DeviceError, "fatbin/gpu90a.fatbin is compressed", "CUDA 12.4", "cuda:0", "PTX up to 8.3"
+    ):
+        copy_on(lib)
+    assert not driver.log("cuModuleLoadData")
+    driver.device(version=12040)
+    copy_on(wootz.load(folder.path))
+    assert driver.log("cuModuleLoadData") == ["cuModuleLoadData FAKE gpu90a"]
+
+
+@scenario
 def shared_memory() -> None:
     driver = Driver()
 
