@@ -82,7 +82,7 @@ def core_launch(lib: Any, plan: Any, arrays: list[Any]) -> Call:
             number = plan.shapes[name] if role == "shape" else views[name].shape[-1]
         values.append({"ptr": int, "u64": np.uint64, "u32": np.uint32, "f32": np.float32}[kind](number))
     image = (lib.path / told["file"]).read_bytes()
-    kernel = cuda.ObjectCode.from_cubin(image).get_kernel(told["symbol"])
+    kernel = cuda.ObjectCode.from_fatbin(image).get_kernel(told["symbol"])
     device = cuda.Device(0)
     device.set_current()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..emit.provenance import normalise_mode, rewrite
 from ..manifest.target import Target
-from . import elf, metallib
+from . import elf, index, metallib, state
 
 _PATIENCE = 60  # seconds that a stub may take to answer
 
@@ -20,7 +20,13 @@ _PATIENCE = 60  # seconds that a stub may take to answer
 def problem(path: Path, target: Target, symbols: Iterable[str]) -> str | None:
     """What is wrong with an artifact: None, or a phrase that follows its name. Its file mode is put right,
     and its bytes are made those of every other folder."""
-    return _look(path, _CHECKS[target.extension], target, symbols)
+    return _look(path, _CHECKS[target.compiled], target, symbols)
+
+
+def recorded(path: Path, origin: str, left_out: dict[str, str]) -> state.ArtifactRecord:
+    """What the build remembers of a good artifact. origin: a sha256 of what it was made from."""
+    size, time = state.stat_of(path) or (0, 0)
+    return state.ArtifactRecord(size, time, index.sha256(path.read_bytes()), origin, left_out)
 
 
 def _look(path: Path, check: Check, target: Target, symbols: Iterable[str]) -> str | None:

@@ -13,16 +13,17 @@ from ..plan import cells as plan
 from ..plan import name
 from ..scale import costs, launcher, measured, pools
 from ..toolchain import find as toolchain
-from . import audit, gate, index, ninja, runner, state
+from . import audit, gate, ninja, runner, state, wrapping
 from .options import Options, Output, Progress
-from .state import ArtifactRecord, UnitRecord
+from .state import ArtifactRecord, Known, UnitRecord
 
 Pair = tuple[plan.Unit, UnitRecord]
 
 
 @dataclass
 class Compiled:
-    """What came of the compile stage: artifacts by path, the paths made in this run, failures by unit key."""
+    """What came of the compile stage: artifacts by path, as they ship; the paths that compilers made in this
+    run; failures by unit key."""
 
     artifacts: dict[str, ArtifactRecord]
     made: set[str]
@@ -49,20 +50,15 @@ class Wanted:
         return self.record.stub_sha256 if self.is_stub else self.record.sha256
 
 
-Known = dict[str, ArtifactRecord]
-
-
-def _trusted(out: Path, wanted: Iterable[Wanted]) -> Known:
+def _trusted(out: Path, wanted: Iterable[Wanted], saved: Known) -> Known:
     """The artifacts that are as the last audit left them, and of the present source; all others are deleted.
 
     So what is there after the compilers have run is either known from before, or new.
     """
-    saved = state.load_artifacts(out)
     known = {}
     for item in wanted:
         record = saved.get(item.path)
-        same = record and state.stat_of(out / item.path) == (record.size, record.time)
-        if record and same and record.source_sha256 == item.source_sha256:
+        if record and record.describes(out / item.path) and record.source_sha256 == item.source_sha256:
             known[item.path] = record
         else:
             provenance.remove(out / item.path)
@@ -84,7 +80,7 @@ def _audit_new(
                     provenance.remove(out / item.path)
                     problems.setdefault(item.unit.key, f"{item.path}: {found.problem}")
                 else:
-                    known[item.path] = _audited(out / item.path, item, found.left_out)
+                    known[item.path] = audit.recorded(out / item.path, item.source_sha256, found.left_out)
     return problems
 
 
@@ -93,27 +89,22 @@ def _is_new(out: Path, item: Wanted, known: Known) -> bool:
     found, old = state.stat_of(out / item.path), known.get(item.path)
     if found is None or (old and found == (old.size, old.time)):
         return False
-    if item.is_stub and item.record.artifacts[0] not in known:
+    if item.is_stub and item.record.compiled[0] not in known:
         provenance.remove(out / item.path)
         return False
     return True
-
-
-def _audited(path: Path, item: Wanted, left_out: dict[str, str]) -> ArtifactRecord:
-    size, time = state.stat_of(path) or (0, 0)
-    return ArtifactRecord(size, time, index.sha256(path.read_bytes()), item.source_sha256, left_out)
 
 
 def _judge(out: Path, item: Wanted, tools: toolchain.Toolchain) -> gate.Verdict:
     """What is wrong with a new artifact, and with entries of it."""
     record, target, path = item.record, item.unit.target, out / item.path
     if item.is_stub:
-        (cubin,) = record.artifacts
+        (cubin,) = record.compiled
         entries = [e["entry"] for e in record.entries]
         return gate.Verdict(audit.stub_problem(path, out / cubin, target, entries, record.sha256))
     if wrong := audit.problem(path, target, record.symbols):
         return gate.Verdict(wrong)
-    if target.extension == "cubin" and (own := item.unit.kernel.own) and own.written:
+    if target.compiled == "cubin" and (own := item.unit.kernel.own) and own.written:
         entries = [e["entry"] for e in record.entries]
         if wrong := audit.signature_problem(path, entries):
             return gate.Verdict(wrong)
@@ -123,13 +114,16 @@ def _judge(out: Path, item: Wanted, tools: toolchain.Toolchain) -> gate.Verdict:
 def compile_all(
     options: Options, pairs: Sequence[Pair], tools: toolchain.Toolchain, keep: int, output: Output
 ) -> Compiled:
-    """Run the compilers over what changed, and audit what they made. Interrupted, it keeps what is whole.
+    """Run the compilers over what changed, audit what they made, and wrap what ships wrapped. Interrupted, it
+    keeps what is whole.
 
     `keep`: the lock's descriptor. BuildError where ninja stopped without saying why.
     """
     out = options.out
     wanted = [Wanted(unit, record, path) for unit, record in pairs for path in outputs(unit, record, tools)]
-    known = _trusted(out, wanted)
+    wraps = [wrap for unit, _ in pairs if tools.builds(unit.target) for wrap in wrapping.of(unit)]
+    saved = state.load_artifacts(out)
+    known = _trusted(out, wanted, saved)
     before = dict(known)
     binary = toolchain.find_ninja()
     _write_graph(options, pairs, tools)
@@ -142,16 +136,18 @@ def compile_all(
         costs.remember(out, {p: cost for p, cost in outcome.costs.items() if p not in outcome.failures})
         _sweep(out, wanted)
         problems = _audit_new(options, wanted, known, tools)
-        state.save_artifacts(out, known)
+        wrapped, unwrapped = wrapping.wrap_all(out, wraps, known, saved, tools.fatbinary, options.jobs)
+        state.save_artifacts(out, {**known, **wrapped})
     for note in outcome.notes:
         output.say(note)
     if cached and (now := launcher.counts(options.launcher)):
         output.say(now.since(cached))
-    failures = {**_missing(wanted, known, outcome), **_failures(outcome, wanted), **problems}
+    failures = {**_missing(wanted, known, outcome), **_failures(outcome, wanted), **unwrapped, **problems}
     if outcome.status and not failures:
         raise BuildError(f"{out}: ninja stopped with status {outcome.status}; build again")
     made = {path for path in known if known[path] != before.get(path)}
-    return Compiled(known, made, failures, runner.files_read(binary, out) if wanted else set())
+    plain = {path: known[path] for path in known.keys() - {wrap.cubin for wrap in wraps}}
+    return Compiled({**plain, **wrapped}, made, failures, runner.files_read(binary, out) if wanted else set())
 
 
 def _missing(wanted: Iterable[Wanted], known: Known, outcome: runner.Outcome) -> dict[str, str]:
@@ -168,10 +164,15 @@ def built(unit: plan.Unit, tools: toolchain.Toolchain) -> list[tuple[str, str]]:
     return ninja.built_artifacts(unit) if tools.builds(unit.target) else []
 
 
-def outputs(unit: plan.Unit, record: UnitRecord, tools: toolchain.Toolchain) -> list[str]:
-    """Every path that this host compiles of a unit: its artifacts, and its host stub."""
+def shipped(unit: plan.Unit, record: UnitRecord, tools: toolchain.Toolchain) -> list[str]:
+    """Every path that this host makes of a unit, for an index to name: its artifacts, and its host stub."""
     paths = [path for _, path in built(unit, tools)]
     return [*paths, record.stub] if paths and record.stub else paths
+
+
+def outputs(unit: plan.Unit, record: UnitRecord, tools: toolchain.Toolchain) -> list[str]:
+    """What compilers make of it: in the place of a wrapped artifact, what is in it."""
+    return [name.compiled(path) for path in shipped(unit, record, tools)]
 
 
 def _write_graph(options: Options, pairs: Sequence[Pair], tools: toolchain.Toolchain) -> None:

@@ -209,7 +209,7 @@ def edges(unit: Unit, record: UnitRecord | None = None) -> Iterator[Edge]:
         label = {"unit": f"{unit.key}{' ' if isa else ''}{isa}"}
         if target.backend == "cuda":
             rule = RULES[record.kind if record else state.DSL]
-            yield Edge(rule, artifact, unit.source, {"arch": target.arch, **label})
+            yield Edge(rule, name.compiled(artifact), unit.source, {"arch": target.arch, **label})
         elif target.backend == "cpu" and runs_here(isa):
             yield Edge("cpu", artifact, unit.source, {"march": _shell(march(isa)), **label}, isa)
         elif target.backend == "metal":

@@ -23,7 +23,7 @@ from ..scale.budgets import Budgets
 from ..toolchain import find as toolchain
 from ..tuning import table
 from . import index, runner, state
-from .compiling import Compiled, Pair, built, compile_all, outputs
+from .compiling import Compiled, Pair, built, compile_all, outputs, shipped
 from .lock import lock
 from .options import Options, Output, Row, Summary
 from .state import ArtifactRecord, UnitRecord
@@ -246,7 +246,8 @@ def _stamp(
     """Last of all: from now on the folder is up to date."""
     files = {name.INDEX, name.BUILD_FILE, *checks, *(record.source for _, record in pairs)}
     files |= {record.stub_source for _, record in pairs if record.stub}
-    files |= {path for unit, record in pairs for path in outputs(unit, record, tools)}
+    for paths in (outputs, shipped):
+        files |= {path for unit, record in pairs for path in paths(unit, record, tools)}
     state.write_stamp(options.out, inputs, files, compiled.read, summary.to_json())
 
 
@@ -270,7 +271,8 @@ def _count(
         else:
             row.current += len(unit.jobs)
         row.seconds += sum(seconds.get(path, 0.0) for path in made)
-        row.bytes += sum(compiled.artifacts[path].size for path in paths if path in compiled.artifacts)
+        ours = (compiled.artifacts.get(path) for path in shipped(unit, record, tools))
+        row.bytes += sum(artifact.size for artifact in ours if artifact)
 
 
 def check_prebuilt(options: Options, output: Output) -> Summary:
@@ -287,12 +289,15 @@ def check_prebuilt(options: Options, output: Output) -> Summary:
         source, own = index.sha256(made.text.encode()), unit.kernel.own
         if own and checks.get(unit.kernel.name) != own.check_record(unit.kernel.name):
             summary.failures[unit.key] = "has another check"
+        paths = {path for _, path in unit.artifacts}
         for cell in unit.jobs:
             wanted.add(cell.key)
             if cell.key not in indexed:
                 summary.failures[cell.key] = "is not in the index"
             elif indexed[cell.key]["source_sha256"] != source:
                 summary.failures[cell.key] = "was built from another source"
+            elif other := {file["file"] for file in indexed[cell.key]["files"]} - paths:
+                summary.failures[cell.key] = f"ships as {min(other)}, wanted {min(paths)}"
         output.progress("check", i + 1, len(units), unit.key)
     for key in sorted(set(indexed) - wanted):
         summary.failures[key] = "is in the index, but not in the plan"

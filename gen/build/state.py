@@ -2,9 +2,9 @@
 audited.
 
 units.jsonl: what each unit was emitted from and to. artifacts.json: size, time and hash of each audited
-artifact. stamp.json: a digest of every input, and the size and time of every file read or made; where all of
-it still holds, there is nothing to do. All three live in the work folder, which is not shipped; losing them
-costs time only.
+artifact, and of what wraps it. stamp.json: a digest of every input, and the size and time of every file read
+or made; where all of it still holds, there is nothing to do. All three live in the work folder, which is not
+shipped; losing them costs time only.
 """
 
 from __future__ import annotations
@@ -66,9 +66,15 @@ class UnitRecord:
     seconds: float = 0.0
 
     @property
+    def compiled(self) -> tuple[str, ...]:
+        """What compilers make of it, but the host stub: its artifacts, or what they wrap."""
+        return tuple(map(name.compiled, self.artifacts))
+
+    @property
     def files(self) -> tuple[str, ...]:
         """Everything in the folder that is the unit's."""
-        return (self.source, *self.artifacts, *((self.stub_source, self.stub) if self.stub else ()))
+        stub = (self.stub_source, self.stub) if self.stub else ()
+        return (self.source, *self.artifacts, *self.compiled, *stub)
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -79,14 +85,22 @@ class UnitRecord:
 
 @dataclass(frozen=True)
 class ArtifactRecord:
-    """One audited artifact, and the source it was compiled from. left_out: why entries of it may not be used,
-    by symbol."""
+    """One audited artifact, and the source it was compiled from; of one that wraps another, a digest of that
+    and of the tool. left_out: why entries of it may not be used, by symbol."""
 
     size: int
     time: int
     sha256: str
     source_sha256: str
     left_out: dict[str, str] = field(default_factory=dict, hash=False)
+
+    def describes(self, path: Path) -> bool:
+        """Whether the file is still as it was."""
+        return stat_of(path) == (self.size, self.time)
+
+
+Known = dict[str, ArtifactRecord]
+"""By path."""
 
 
 def _load(path: Path) -> Any:
@@ -114,7 +128,7 @@ def save_units(out: Path, records: Iterable[UnitRecord]) -> None:
     provenance.write_lines(out / UNITS, (json.dumps(vars(r), separators=(",", ":")) + "\n" for r in records))
 
 
-def load_artifacts(out: Path) -> dict[str, ArtifactRecord]:
+def load_artifacts(out: Path) -> Known:
     """By path; empty where nothing usable is there."""
     rows = _load(out / ARTIFACTS)
     try:

@@ -14,7 +14,7 @@ class Backend:
     """What every target of a backend has in common; a manifest row may override numbers and extension."""
 
     source: str  # extension of emitted sources
-    extension: str  # extension of artifacts
+    extension: str  # extension of artifacts, as they ship
     axes: tuple[str, ...]  # what a row of this backend may say beside features and limits
     simd: int  # lanes that run together
     max_threads: int  # threads of one block
@@ -30,9 +30,12 @@ class Backend:
 
 BACKENDS = {
     "cpu": Backend("cpp", "so", ("isa",), 1, 1024, 1 << 16, (1 << 31,) * 3, ("baseline",)),
-    "cuda": Backend("cu", "cubin", ("arch", "capability", "suffix"), 32, 1024, 48 << 10, GRID),
+    "cuda": Backend("cu", "fatbin", ("arch", "capability", "suffix"), 32, 1024, 48 << 10, GRID),
     "metal": Backend("metal", "metallib", ("arch", "min_os"), 32, 1024, 32 << 10, (2**32 - 1,) * 3),
 }
+
+COMPILED = {"fatbin": "cubin"}
+"""What a compiler makes, by what ships of it, where that is wrapped."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ class Target:
     capability: tuple[int, int] | None = None
     suffix: str = ""  # "" plain, "a" this chip only, "f" its family
     kernels: Literal["all"] | tuple[str, ...] = "all"  # those that are built for it
+
+    @property
+    def compiled(self) -> str:
+        """The extension of what its compiler makes."""
+        return COMPILED.get(self.extension, self.extension)
 
     def has(self, feature: str) -> bool:
         """Whether the manifest row lists `feature`."""

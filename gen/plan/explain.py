@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..build import index, ninja
+from ..build import index, ninja, wrapping
 from ..build.state import UnitRecord
 from ..emit import emission
 from ..manifest.reader import Manifest
@@ -91,11 +92,12 @@ def short(value: Any) -> Any:
 
 
 def commands(unit: plan.Unit, record: UnitRecord | None) -> list[str]:
-    """The compiler calls, without the shell around them that makes them atomic; tools go by their plain
-    names."""
+    """The compiler calls, without the shell around them that makes them atomic, and what wraps what they
+    made; tools go by their plain names."""
     headers = Headers(("CUTLASS/include", "CUTLASS/tools/util/include"), "")
     rules = ninja.commands(toolchain.Toolchain(cutlass=headers, cuda=("CUDA/include",)))
-    return [ninja.expand(ninja.bare(rules[edge.rule]), edge) for edge in ninja.edges(unit, record)]
+    calls = [ninja.expand(ninja.bare(rules[edge.rule]), edge) for edge in ninja.edges(unit, record)]
+    return calls + [shlex.join(wrapping.command(("fatbinary",), wrap)) for wrap in wrapping.of(unit)]
 
 
 def _add_evidence(fact: dict[str, Any], folder: Path | None) -> None:

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..manifest.target import BACKENDS, Target
+from ..manifest.target import BACKENDS, COMPILED, Target
 
 NO_FORMAT = "-"
 """Stands for the format in keys, tables and command lines where the kernel takes none."""
 
-FOLDERS = {"cubin": "cubin", "ptx": "ptx", "metallib": "metallib", "so": "cpu"}
+FOLDERS = {"fatbin": "fatbin", "cubin": "cubin", "ptx": "ptx", "metallib": "metallib", "so": "cpu"}
 """Artifact folder by file extension."""
 
 SOURCES = "src"
 STUBS = "stub"
 CHECKS = "checks"
 WORK = ".wootz"
-"""Everything in an artifact folder that is not shipped."""
+"""Everything in an artifact folder that is not shipped, but the build file and what ships wrapped."""
 
 INDEX = "index.json"
 BUILD_FILE = "build.ninja"
@@ -57,6 +57,16 @@ def artifacts(kernel: str, fmt: str | None, target: Target) -> tuple[tuple[str, 
     stem = f"{FOLDERS[target.extension]}/{_stem(kernel, fmt, target)}"
     sets = target.isa or ("",)
     return tuple((isa, f"{stem}{'.' if isa else ''}{isa}.{target.extension}") for isa in sets)
+
+
+def compiled(artifact: str) -> str:
+    """What the compiler makes, where that ships wrapped: of "fatbin/copy/sm_90a.fatbin" it is
+    "cubin/copy/sm_90a.cubin". Any other artifact is itself."""
+    stem, _, extension = artifact.rpartition(".")
+    if extension not in COMPILED:
+        return artifact
+    inner = COMPILED[extension]
+    return f"{FOLDERS[inner]}/{stem.removeprefix(f'{FOLDERS[extension]}/')}.{inner}"
 
 
 def stub_source(kernel: str, fmt: str | None, target: Target) -> str:

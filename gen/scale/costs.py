@@ -284,7 +284,7 @@ def _kinds(record: state.UnitRecord, target: str) -> Iterator[tuple[str, str]]:
     """(path of an artifact or intermediate, kind of its compile) of a unit."""
     if record.stub:
         yield record.stub, "stub"
-    for path in record.artifacts:
+    for path in record.compiled:
         folder, file = path.partition("/")[0], path.rsplit("/", 1)[-1]
         if folder == name.FOLDERS["so"]:
             yield path, file.removeprefix(f"{target}.").removesuffix(".so")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..build.index import unit_of
+from ..plan import name
 from ..scale import costs
 from ..scale.weights import grouped
 from ..wheel.shipped import Shipped, files
@@ -43,7 +44,7 @@ def artifacts(shipped: Shipped) -> tuple[Artifact, ...]:
         file.path: (*unit_of(cell), file.size) for cell in shipped.cells.values() for file in files(cell)
     }
     compressed, took = shipped.compressed(found), costs.compiled(Path(shipped.where))
-    seconds = {path: row.wall for path, row in took.items()}
+    seconds = {path: row.wall for path in found if (row := took.get(name.compiled(path)))}
     return tuple(
         Artifact(path, *found[path], compressed.get(path), seconds.get(path)) for path in sorted(found)
     )

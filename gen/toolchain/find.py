@@ -14,7 +14,14 @@ from pathlib import Path
 from ..manifest.target import Target
 from . import cutlass
 from .cutlass import Headers
-from .nvcc import find_disassembler, find_nvcc, include_folders, nvcc_candidates
+from .nvcc import (
+    fatbinary_candidates,
+    find_disassembler,
+    find_fatbinary,
+    find_nvcc,
+    include_folders,
+    nvcc_candidates,
+)
 from .tool import Say, Tool, ToolchainError, is_executable, run_tool
 
 # Which hosts run an instruction set, by the start of its name.
@@ -28,12 +35,14 @@ VERSIONED = ("c++", "metal", "nvcc", "cutlass")
 @dataclass(frozen=True)
 class Toolchain:
     """The compilers of one build; None for one that the plan does not need, or that this host does not
-    have. cuda: folders of the CUDA toolkit's headers, for host stubs."""
+    have. fatbinary: where targets ship what it makes. cuda: folders of the CUDA toolkit's headers, for host
+    stubs."""
 
     nvcc: Tool | None = None
     host: Tool | None = None
     xcrun: Tool | None = None
     cutlass: Headers | None = None
+    fatbinary: Tool | None = None
     disassembler: Tool | None = None
     cuda: tuple[str, ...] = ()
 
@@ -127,8 +136,10 @@ def find(targets: Sequence[Target], names: Names, say: Say) -> Toolchain:
     """The compilers that these targets need on this host. ToolchainError where one is missing or too old."""
     backends = {t.backend for t in targets}
     cuda_host = platform.system() != "Darwin"
+    nvcc = find_nvcc(targets, names.nvcc, say) if "cuda" in backends and cuda_host else None
     return Toolchain(
-        nvcc=find_nvcc(targets, names.nvcc, say) if "cuda" in backends and cuda_host else None,
+        nvcc=nvcc,
+        fatbinary=find_fatbinary(nvcc, targets) if nvcc else None,
         host=find_host(targets, names.cxx) if backends & {"cpu", "cuda"} else None,
         xcrun=find_xcrun(names.xcrun) if "metal" in backends else None,
     )
@@ -161,8 +172,10 @@ def fingerprint(names: Names) -> list[list[str | int]]:
     """What the search would see now, without running anything: paths, sizes and times of every candidate."""
     xcrun = shutil.which(names.xcrun or "xcrun")
     hosts = (shutil.which(command[0]) for command in host_candidates(names.cxx))
+    nvccs = nvcc_candidates(names.nvcc)
     files = (
-        *nvcc_candidates(names.nvcc),
+        *nvccs,
+        *(path for nvcc in nvccs for path in fatbinary_candidates(nvcc)),
         *(cutlass.version_file(r) for r in cutlass.candidates(names.cutlass)),
     )
     paths = [str(p) for p in files] + [p for p in (*hosts, xcrun) if p]

@@ -25,6 +25,8 @@ PINNED = f"cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]=={PIN}"
 _WHEEL = Path("nvidia/cu13")
 _USUAL = Path("/usr/local/cuda")
 _DUMP = "cuobjdump"
+_WRAP = "fatbinary"
+_COMPRESS, _COMPRESS_SINCE = "--compress-mode", "12.8"
 
 # (capability, suffix) -> the first CUDA release whose compiler knows it. Source: CUDA release notes.
 _LEAST: Mapping[tuple[int, int], str] = {
@@ -119,16 +121,27 @@ def _too_old(nvcc: Tool, unknown: Sequence[Target]) -> str:
     )
 
 
+def _unfit(nvcc: Tool, targets: Sequence[Target]) -> str | None:
+    """Why an nvcc does not build these targets; None where it does."""
+    if unknown := unknown_targets(nvcc, targets):
+        return _too_old(nvcc, unknown)
+    try:
+        find_fatbinary(nvcc, targets)
+    except ToolchainError as error:
+        return str(error)
+    return None
+
+
 def find_nvcc(targets: Sequence[Target], named: str, say: Say) -> Tool:
-    """The first nvcc that knows every target. ToolchainError, or an installation, where there is none."""
+    """The first nvcc that builds every target. ToolchainError, or an installation, where there is none."""
+    problem: str | None
     passed_over = []
     for path in nvcc_candidates(named):
         try:
             tool = probe_nvcc(path)
-            unknown = unknown_targets(tool, targets)
-            if not unknown:
+            problem = _unfit(tool, targets)
+            if problem is None:
                 return tool
-            problem = _too_old(tool, unknown)
         except ToolchainError as error:
             problem = str(error)
         if named:
@@ -139,8 +152,8 @@ def find_nvcc(targets: Sequence[Target], named: str, say: Say) -> Tool:
     for problem in passed_over:
         say(f"passed over: {problem}")
     tool = probe_nvcc(install_nvcc(say))
-    if unknown := unknown_targets(tool, targets):
-        raise ToolchainError(_too_old(tool, unknown))
+    if problem := _unfit(tool, targets):
+        raise ToolchainError(problem)
     return tool
 
 
@@ -154,6 +167,37 @@ def install_nvcc(say: Say) -> Path:
 
 
 # Beside nvcc
+
+
+def fatbinary_candidates(nvcc: Path) -> list[Path]:
+    """The fatbinary beside an nvcc, and beside what that is a link to."""
+    beside = dict.fromkeys(path.with_name(_WRAP) for path in (nvcc, nvcc.resolve()))
+    return [path for path in beside if is_executable(path)]
+
+
+def find_fatbinary(nvcc: Tool, targets: Iterable[Target]) -> Tool | None:
+    """fatbinary, which wraps and compresses cubins; None where no target ships them wrapped. ToolchainError
+    where this nvcc has none, or one that does not compress them."""
+    if not any(t.backend == "cuda" and t.compiled != t.extension for t in targets):
+        return None
+    path = next(iter(fatbinary_candidates(Path(nvcc.command[0]))), None)
+    if path is None:
+        raise ToolchainError(
+            f"{nvcc.command[0]}: no {_WRAP} beside it, which compresses cubins; take the nvcc of a whole "
+            f"toolkit, CUDA {_COMPRESS_SINCE} or newer"
+        )
+    code, text = run_tool([str(path), "--version"])
+    found = re.search(r"V(\d+\.\d+\.\d+)", text)
+    if code or not found:
+        raise ToolchainError(
+            f"{path}: is no {_WRAP} that works (--version: status {code}): {text.strip()[:200]}"
+        )
+    if _COMPRESS not in run_tool([str(path), "--help"])[1]:
+        raise ToolchainError(
+            f"{path}: {_WRAP} {found[1]} has no {_COMPRESS}, which cubins ship with; "
+            f"take the nvcc of CUDA {_COMPRESS_SINCE} or newer"
+        )
+    return Tool((str(path),), found[1], text)
 
 
 def include_folders(nvcc: Tool, target: Target) -> tuple[str, ...]:

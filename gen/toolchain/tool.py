@@ -26,12 +26,14 @@ class Tool:
     identity: str = ""  # everything the tool says about itself: a change means a rebuild
 
 
-def run_tool(command: Sequence[str]) -> tuple[int, str]:
-    """A tool's exit status and what it printed. ToolchainError where it cannot be started."""
+def run_tool(command: Sequence[str], folder: Path | None = None) -> tuple[int, str]:
+    """A tool's exit status and what it printed; folder: to run it in. ToolchainError where it cannot be
+    started."""
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(
             command,
+            cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gen.build import audit, elf, gate
+from gen.build import audit, elf, gate, wrapping
 from gen.manifest.target import Target
 from gen.toolchain import nvcc
 from gen.toolchain.tool import Tool, ToolchainError
@@ -157,6 +159,28 @@ def test_a_cubin_does_not_depend_on_its_folder(cubins: dict[str, Path], tmp_path
     assert found[0][0] != found[1][0]  # the compiler puts a hash of the path into names
     assert found[0][1] == found[1][1]
     assert audit.problem(cubins["good"], target, ["plain"]) is None
+
+
+def test_a_fat_binary_holds_the_very_cubin(
+    cubins: dict[str, Path], disassembler: Tool, tmp_path: Path
+) -> None:
+    compiler = nvcc.probe_nvcc(nvcc.nvcc_candidates()[0])
+    tool = nvcc.find_fatbinary(compiler, [Target("t", "cuda", "sm_80", extension="fatbin")])
+    shutil.copy(cubins["good"], tmp_path / "a.cubin")
+    known = {"a.cubin": audit.recorded(tmp_path / "a.cubin", "", {"plain": "why"})}
+    wrap = wrapping.Wrap("unit", "sm_80", "a.cubin", "a.fatbin")
+    made, problems = wrapping.wrap_all(tmp_path, [wrap], known, {}, tool, 1)
+    assert (problems, made["a.fatbin"].left_out) == ({}, {"plain": "why"})
+    data = (tmp_path / "a.fatbin").read_bytes()
+    assert 2 * len(data) < known["a.cubin"].size
+    command = [*disassembler.command, "-xelf", "all", "a.fatbin"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    (extracted,) = tmp_path.glob("a.*.sm_80.cubin")
+    assert extracted.read_bytes() == cubins["good"].read_bytes()
+    other = replace(wrap, arch="sm_90", path="b.fatbin")  # than the cubin says it is for
+    made, problems = wrapping.wrap_all(tmp_path, [other], known, {}, tool, 1)
+    assert made == {}
+    assert "b.fatbin: cannot be made of a.cubin" in problems["unit"]
 
 
 @pytest.mark.parametrize("size", [0, 64, 500, 2000])

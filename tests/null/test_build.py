@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from gen.toolchain import find as toolchain
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import toy
 
+CUBINS = ("copy", "dequant/a4", "dequant/b4")
 TOY = str(Path(__file__).resolve().parent / "toy.py")
 
 
@@ -32,8 +35,9 @@ class Bench:
 
     def __init__(self, root: Path) -> None:
         self.root, self.out = root, root / "out"
-        self.log = root / "nvcc.log"
+        self.log, self.wraps = root / "nvcc.log", root / "fatbinary.log"
         toy.tool(root / "bin", "fake_nvcc.py", "nvcc")
+        toy.tool(root / "bin", "fake_fatbinary.py", "fatbinary")
         toy.tool(root / "bin", "fake_xcrun.py", "xcrun")
         self.manifest = root / "m.yaml"
         self.formats({"a4": 32, "b4": 64})
@@ -55,13 +59,15 @@ class Bench:
 
     def environment(self, **changes: str) -> dict[str, str]:
         xcrun = str(self.root / "bin/xcrun")
-        fixed = {"WOOTZ_XCRUN": xcrun, "FAKE_NVCC_LOG": str(self.log), "TMPDIR": str(self.root)}
+        logs = {"FAKE_NVCC_LOG": str(self.log), "FAKE_FATBINARY_LOG": str(self.wraps)}
+        fixed = {"WOOTZ_XCRUN": xcrun, **logs, "TMPDIR": str(self.root)}
         return toy.environment(**{**fixed, **changes})
 
     def run(
         self, *args: str, verb: str = "build", child: Callable[[], None] | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        self.log.unlink(missing_ok=True)
+        for log in (self.log, self.wraps):
+            log.unlink(missing_ok=True)
         return subprocess.run(
             self.command(*args, verb=verb),
             env=self.environment(**environment),
@@ -83,14 +89,15 @@ class Bench:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return {word for line in lines for word in line.split() if word.endswith(".cu")}
 
+    def wrapped(self) -> list[str]:
+        """What the double of fatbinary was given in the last run: a line of cubin, architecture and mode."""
+        return sorted(self.wraps.read_text().splitlines()) if self.wraps.exists() else []
+
     def files(self) -> dict[str, bytes]:
         """Everything in the folder that is shipped."""
-        paths = (
-            p
-            for p in self.out.rglob("*")
-            if p.is_file() and ".wootz" not in p.parts and p.name != "build.ninja"
-        )
-        return {str(p.relative_to(self.out)): p.read_bytes() for p in paths}
+        inside = {p: p.relative_to(self.out) for p in self.out.rglob("*") if p.is_file()}
+        mine = ("cubin", ".wootz", "build.ninja")
+        return {str(name): p.read_bytes() for p, name in inside.items() if name.parts[0] not in mine}
 
 
 @pytest.fixture
@@ -105,7 +112,7 @@ def test_a_build_makes_every_artifact_and_a_valid_index(bench: Bench) -> None:
     cells = index.cell_keys(index.read(bench.out / "index.json")["cells"])
     assert len(cells) == 24
     cell = cells["dequant/a4/f32/sm_90a"]
-    assert cell["files"][0]["file"] == "cubin/dequant/a4/sm_90a.cubin"
+    assert cell["files"][0]["file"] == "fatbin/dequant/a4/sm_90a.fatbin"
     assert cell["source"] == "src/dequant/a4/sm_90a.cu"
     assert cell["source_size"] == (bench.out / cell["source"]).stat().st_size
     assert cell["source_kind"] in index.read(bench.out / "index.json")["nvrtc"]
@@ -179,6 +186,7 @@ def test_a_changed_format_is_built_again_and_a_removed_one_is_not_shipped(bench:
     assert bench.compiled() == {"src/dequant/a4/sm_80.cu", "src/dequant/a4/sm_90a.cu"}
     assert not [f for f in bench.files() if "b4" in f]
     assert not (bench.out / "cubin/dequant/b4").exists()
+    assert not (bench.out / "fatbin/dequant/b4").exists()
 
 
 def test_files_that_are_not_the_builds_own_stay(bench: Bench) -> None:
@@ -193,18 +201,26 @@ def test_files_that_are_not_the_builds_own_stay(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["cubin/copy/sm_80.cubin", "src/copy/sm_80.cu", "index.json", ".wootz/units.jsonl"]
+    "path",
+    [
+        "fatbin/copy/sm_80.fatbin",
+        "cubin/copy/sm_80.cubin",
+        "src/copy/sm_80.cu",
+        "index.json",
+        ".wootz/units.jsonl",
+    ],
 )
 @pytest.mark.parametrize("damage", ["edit", "remove"])
 def test_damage_is_repaired(bench: Bench, path: str, damage: str) -> None:
     bench.build()
-    before = bench.files()
+    before, cubin = bench.files(), bench.out / "cubin/copy/sm_80.cubin"
+    audited = cubin.read_bytes()
     if damage == "edit":
         (bench.out / path).write_bytes(b"#error edited")
     else:
         (bench.out / path).unlink()
     bench.build()
-    assert bench.files() == before
+    assert (bench.files(), cubin.read_bytes()) == (before, audited)
 
 
 def test_another_version_of_a_compiler_compiles_again(bench: Bench) -> None:
@@ -239,7 +255,7 @@ def test_two_folders_hold_the_same_bytes(bench: Bench) -> None:
 def test_a_narrower_request_leaves_what_it_asks_for(bench: Bench) -> None:
     bench.build()
     assert bench.build("--targets", "sm_80", "--formats", "a4")["current"] == 2
-    assert set(bench.files()) == {"index.json", "src/dequant/a4/sm_80.cu", "cubin/dequant/a4/sm_80.cubin"}
+    assert set(bench.files()) == {"index.json", "src/dequant/a4/sm_80.cu", "fatbin/dequant/a4/sm_80.fatbin"}
 
 
 def test_metal_is_emitted_where_nothing_compiles_it(bench: Bench) -> None:
@@ -285,15 +301,17 @@ def test_the_real_compilers_make_the_same_bytes_in_any_folder(tmp_path: Path) ->
     shipped = [
         p.relative_to(folders[0])
         for p in folders[0].rglob("*")
-        if p.suffix in (".cu", ".cpp", ".cubin", ".so", ".json")
+        if p.suffix in (".cu", ".cpp", ".cubin", ".fatbin", ".so", ".json")
     ]
     shipped = [p for p in shipped if ".wootz" not in p.parts]
-    assert {p.suffix for p in shipped} == {".cu", ".cpp", ".cubin", ".so", ".json"}
+    assert {p.suffix for p in shipped} == {".cu", ".cpp", ".cubin", ".fatbin", ".so", ".json"}
     for path in shipped:
         data = (folders[0] / path).read_bytes()
         assert data == (folders[1] / path).read_bytes(), path
         assert str(tmp_path).encode() not in data, path
-    assert elf.cubin_arch(elf.parse((folders[0] / "cubin/copy/sm_90a.cubin").read_bytes())) == "sm_90a"
+    cubin, fatbin = (folders[0] / f"{kind}/copy/sm_90a.{kind}" for kind in ("cubin", "fatbin"))
+    assert elf.cubin_arch(elf.parse(cubin.read_bytes())) == "sm_90a"
+    assert 2 * fatbin.stat().st_size < cubin.stat().st_size
     libraries = [elf.needed(elf.parse(p.read_bytes())) for p in (folders[0] / "cpu").rglob("*.so")]
     assert all(not re.search("torch|cuda|stdc", " ".join(names)) for names in libraries)
 
@@ -320,6 +338,7 @@ def test_a_compiler_that_fails_is_quoted_and_the_rest_is_built(bench: Bench) -> 
     assert "4 of the plan's parts could not be built" in done.stderr
     assert (bench.out / "cubin/dequant/more/sm_90a.cubin").is_file()
     assert not (bench.out / "cubin/dequant/bad/sm_90a.cubin").exists()
+    assert not (bench.out / "fatbin/dequant/bad/sm_90a.fatbin").exists()
     assert not (bench.out / "index.json").exists()
     _nothing_half_written(bench)
     bench.formats({"a4": 32, "b4": 64, "more": 32})
@@ -338,7 +357,7 @@ def test_a_failure_leaves_no_artifact_of_an_earlier_compiler(bench: Bench) -> No
     (bench.root / "bin/nvcc").touch()
     done = bench.run(FAKE_NVCC_VERSION="13.1.0", FAKE_NVCC_MODE="nothing")
     assert done.returncode == 1
-    assert list((bench.out / "cubin").rglob("*.cubin")) == []
+    assert [p for p in bench.out.rglob("*") if p.suffix in (".cubin", ".fatbin")] == []
 
 
 @pytest.mark.parametrize(
@@ -355,7 +374,7 @@ def test_a_status_of_0_proves_nothing(bench: Bench, mode: str, expected: str) ->
     assert done.returncode == 1
     message = next(line for line in done.stderr.splitlines() if line.startswith("wootz: copy/-/sm_80: "))
     assert expected in message
-    assert list((bench.out / "cubin").rglob("*.cubin")) == []
+    assert [p for p in bench.out.rglob("*") if p.suffix in (".cubin", ".fatbin")] == []
     _nothing_half_written(bench)
     assert bench.build()["jobs"] == 24
 
@@ -500,9 +519,107 @@ def test_a_ninja_that_dies_is_no_success(bench: Bench) -> None:
     assert not (bench.out / "index.json").exists()
     bench.formats({"a4": 128, "b4": 64})
     assert bench.run(PYTHONPATH=str(site)).returncode == 1
-    assert not list((bench.out / "cubin/dequant").rglob("a4/*"))  # they were of another source
+    assert not list(bench.out.glob("*bin/dequant/a4/*"))  # they were of another source
     counts = bench.build()
     assert (counts["compiled"], counts["current"]) == (8, 16)
+
+
+# What ships of cubins
+
+
+WRAPS = [f"cubin/{cell}/{sm}.cubin {sm[3:]} size" for cell in CUBINS for sm in ("sm_80", "sm_90a")]
+
+
+def test_cubins_ship_compressed(bench: Bench) -> None:
+    counts = bench.build()
+    assert bench.wrapped() == WRAPS
+    cell = index.cell_keys(index.read(bench.out / "index.json")["cells"])["copy/-/f32/sm_90a"]
+    cubin = (bench.out / "cubin/copy/sm_90a.cubin").read_bytes()
+    data = (bench.out / "fatbin/copy/sm_90a.fatbin").read_bytes()
+    assert data[16:] == cubin  # the double's; fatbinary compresses it
+    told = {"file": "fatbin/copy/sm_90a.fatbin", "size": len(data), "sha256": index.sha256(data), "isa": ""}
+    assert cell["files"] == [told]
+    others = [p for p in bench.out.rglob("*") if p.suffix in (".fatbin", ".so", ".metallib")]
+    assert counts["bytes"] == sum(p.stat().st_size for p in others)  # of what ships
+    assert (bench.build()["current"], bench.wrapped()) == (24, [])
+
+
+def test_only_what_changed_is_wrapped_again(bench: Bench) -> None:
+    bench.build()
+    bench.formats({"a4": 32, "b4": 64, "fresh": 16})
+    bench.build()
+    assert [line.split("/")[2] for line in bench.wrapped()] == ["fresh", "fresh"]
+    (bench.root / "bin/fatbinary").touch()
+    assert bench.build(FAKE_FATBINARY_VERSION="13.1.0")["compiled"] == 0
+    assert len(bench.wrapped()) == len(WRAPS) + 2
+
+
+def test_a_folder_whose_cubins_shipped_plain_is_wrapped_and_not_compiled(bench: Bench) -> None:
+    """As builds left them before there were fat binaries."""
+    bench.build()
+    before = bench.files()
+    shutil.rmtree(bench.out / "fatbin")
+    units, artifacts = (bench.out / f".wootz/{file}" for file in ("units.jsonl", "artifacts.json"))
+    units.write_text(re.sub(r'"inputs":"\w+"', '"inputs":""', units.read_text()).replace("fatbin", "cubin"))
+    rows = json.loads(artifacts.read_text())
+    artifacts.write_text(json.dumps({path: row for path, row in rows.items() if "fatbin" not in path}))
+    (bench.out / ".wootz/stamp.json").unlink()
+    counts = bench.build()
+    assert (counts["compiled"], counts["current"], bench.compiled()) == (0, 24, set())
+    assert bench.wrapped() == WRAPS
+    assert bench.files() == before
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("fails", r"cannot be made of cubin/copy/sm_80\.cubin \(.*fatbinary: status 1\): .* planted"),
+        ("nothing", r"was not made \(.*fatbinary reported success\)"),
+        ("half", r"is a fat binary of \d+ bytes, of which \d+ are there"),
+        ("other", "is no fat binary: it begins with 0x464c457f"),
+    ],
+)
+def test_a_cubin_that_cannot_be_wrapped(bench: Bench, mode: str, expected: str) -> None:
+    done = bench.run(FAKE_FATBINARY_MODE=mode)
+    assert done.returncode == 1
+    assert re.search(rf"wootz: copy/-/sm_80: fatbin/copy/sm_80\.fatbin: {expected}", done.stderr)
+    assert list(bench.out.rglob("*.fatbin")) == []
+    assert not (bench.out / "index.json").exists()
+    _nothing_half_written(bench)
+    assert bench.build()["compiled"] == 0  # the cubins were good
+    assert bench.wrapped() == WRAPS
+
+
+def test_a_build_that_is_killed_leaves_no_half_of_a_fat_binary(bench: Bench) -> None:
+    command, environment = bench.command(), bench.environment(FAKE_FATBINARY_MODE="slow")
+    with subprocess.Popen(
+        command, env=environment, start_new_session=True, stderr=subprocess.DEVNULL
+    ) as first:
+        _wait_for(lambda: list(bench.out.rglob("*.fatbin.tmp")))
+        os.killpg(first.pid, signal.SIGKILL)
+    assert list(bench.out.rglob("*.fatbin")) == []
+    assert bench.build()["jobs"] == 24
+    assert bench.wrapped() == WRAPS
+    assert index.validate(bench.out) == []
+    _nothing_half_written(bench)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("old", "bin/fatbinary: fatbinary 13.0.88 has no --compress-mode, which cubins ship with"),
+        ("gone", "bin/nvcc: no fatbinary beside it, which compresses cubins"),
+    ],
+)
+def test_a_toolkit_that_cannot_wrap(bench: Bench, mode: str, expected: str) -> None:
+    if mode == "gone":
+        (bench.root / "bin/fatbinary").unlink()
+    done = bench.run(FAKE_FATBINARY_MODE=mode)
+    assert done.returncode == 1
+    assert expected in done.stderr
+    assert "CUDA 12.8 or newer" in done.stderr
+    assert not bench.out.exists()
+    assert bench.build("--targets", "cpu", FAKE_FATBINARY_MODE=mode)["failed"] == 0  # which needs none
 
 
 # Prebuilt folders
@@ -522,10 +639,21 @@ def test_a_prebuilt_folder_is_checked_against_the_manifest(bench: Bench) -> None
 
 def test_a_prebuilt_folder_is_audited(bench: Bench) -> None:
     bench.build()
-    (bench.out / "cubin/copy/sm_80.cubin").write_bytes(b"edited")
+    (bench.out / "fatbin/copy/sm_80.fatbin").write_bytes(b"edited")
     done = bench.run("--prebuilt")
     assert done.returncode == 1
-    assert "cubin/copy/sm_80.cubin is not the file that was indexed" in done.stderr
+    assert "fatbin/copy/sm_80.fatbin is not the file that was indexed" in done.stderr
+
+
+def test_a_prebuilt_folder_that_ships_plain_cubins_is_refused(bench: Bench) -> None:
+    """A wheel takes folders by their names, and there is none for these."""
+    bench.build()
+    path = bench.out / "index.json"
+    path.write_text(re.sub(r"fatbin/(\S+?)\.fatbin", r"cubin/\1.cubin", path.read_text()))
+    done = bench.run("--prebuilt")
+    assert done.returncode == 1
+    wanted = "ships as cubin/copy/sm_80.cubin, wanted fatbin/copy/sm_80.fatbin"
+    assert f"wootz: copy/-/f16/sm_80: {wanted}" in done.stderr
 
 
 def test_a_plan_of_nothing_is_an_error(bench: Bench) -> None:
@@ -620,9 +748,9 @@ def test_a_variant_that_spills_is_left_out_where_another_does_its_job(stubbed: B
     assert done.returncode == 0, done.stderr
     wanted = {"wootz_copy_f16_fast": f"{reason}, 0 declared"}
     assert json.loads(done.stdout)["left_out"] == {
-        f"cubin/copy/{target}.cubin": wanted for target in ("sm_80", "sm_90a")
+        f"fatbin/copy/{target}.fatbin": wanted for target in ("sm_80", "sm_90a")
     }
-    said = f"wootz: cubin/copy/sm_80.cubin: wootz_copy_f16_fast is left out: {reason}, 0 declared\n"
+    said = f"wootz: fatbin/copy/sm_80.fatbin: wootz_copy_f16_fast is left out: {reason}, 0 declared\n"
     assert said in done.stderr
     cells = index.cell_keys(index.read(stubbed.out / "index.json")["cells"])
     cell = cells["copy/-/f16/sm_90a"]

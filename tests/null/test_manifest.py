@@ -45,7 +45,7 @@ def test_shipped_manifest() -> None:
     assert m.profiles["native"].targets == ("cpu", "native")
     assert set(m.profiles["release"].targets) == set(m.targets) - set(m.profiles["portable"].targets)
     sm = m.targets["sm_90a"]
-    assert (sm.arch, sm.capability, sm.suffix, sm.extension) == ("sm_90a", (9, 0), "a", "cubin")
+    assert (sm.arch, sm.capability, sm.suffix, sm.extension) == ("sm_90a", (9, 0), "a", "fatbin")
     assert (sm.shared_bytes, sm.shared_max, sm.simd, sm.registers) == (49152, 232448, 32, 65536)
     assert sm.has("wgmma")
     assert not m.targets["sm_80"].has("wgmma")

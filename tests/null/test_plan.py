@@ -172,12 +172,14 @@ def test_native_takes_a_target_of_some_kernels_and_one_of_all(
 
 
 def test_names_of_a_unit() -> None:
-    cuda = Target("sm_90a", "cuda", extension="cubin")
+    cuda = Target("sm_90a", "cuda", extension="fatbin")
     cpu = Target("cpu", "cpu", isa=("x86-64-v3", "baseline"), extension="so")
     metal = Target("metal3.1", "metal", extension="metallib")
     assert name.source("qgemv", "mxfp4", cuda) == "src/qgemv/mxfp4/sm_90a.cu"
     assert name.source("copy", None, cpu) == "src/copy/cpu.cpp"
-    assert name.artifacts("qgemv", "mxfp4", cuda) == (("", "cubin/qgemv/mxfp4/sm_90a.cubin"),)
+    assert name.artifacts("qgemv", "mxfp4", cuda) == (("", "fatbin/qgemv/mxfp4/sm_90a.fatbin"),)
+    assert name.compiled("fatbin/qgemv/mxfp4/sm_90a.fatbin") == "cubin/qgemv/mxfp4/sm_90a.cubin"
+    assert name.compiled("metallib/copy/metal3.1.metallib") == "metallib/copy/metal3.1.metallib"
     assert name.artifacts("copy", None, metal) == (("", "metallib/copy/metal3.1.metallib"),)
     assert name.artifacts("copy", None, cpu) == (
         ("x86-64-v3", "cpu/copy/cpu.x86-64-v3.so"),

@@ -70,6 +70,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     """With the folders whole, and s1, s2, s3, its shards."""
     made = Yard(tmp_path_factory.mktemp("scale"))
     toy.tool(made.root / "bin", "fake_nvcc.py", "nvcc")
+    toy.tool(made.root / "bin", "fake_fatbinary.py", "fatbinary")
     toy.manifest(made.root / "m.yaml", {"a4": 32, "b4": 64}, extra=BUDGETS.format("50 MB"))
     with pytest.MonkeyPatch.context() as patch:
         toy.install(patch)
@@ -83,8 +84,8 @@ def shipped(folder: Path) -> dict[str, tuple[int, bytes]]:
     """Mode and bytes of every file that a wheel would take."""
     paths = [p for p in folder.rglob("*") if p.is_file() and ".wootz" not in p.parts]
     files = {str(p.relative_to(folder)): (stat.S_IMODE(p.stat().st_mode), p.read_bytes()) for p in paths}
-    files.pop("build.ninja", None)
-    return files
+    kept = ("build.ninja", "cubin/")
+    return {path: file for path, file in files.items() if not path.startswith(kept)}
 
 
 def copied(yard: Yard, to: Path) -> list[Path]:
@@ -191,7 +192,7 @@ def _compiler(folder: Path) -> None:
 
 
 def _artifact(folder: Path) -> None:
-    next(p for p in folder.rglob("*.*") if p.suffix in (".so", ".cubin")).write_bytes(b"other")
+    next(p for p in folder.rglob("*.*") if p.suffix in (".so", ".fatbin")).write_bytes(b"other")
 
 
 def _lost(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,43 @@ def test_a_compiler_that_is_too_old_is_passed_over_and_said_to_be(machine: Machi
         "nvcc 11.5.119 does not know sm_120a: target sm_120a (sm_120a) needs CUDA 12.8" in s
         for s in machine.said
     )
+
+
+def test_an_nvcc_that_cannot_compress_cubins_is_passed_over(machine: Machine) -> None:
+    wrapped = replace(SM80, extension="fatbin")
+    machine.nvcc("bin", "12.4.131")
+    old = toy.tool(machine.root / "bin", "fake_fatbinary.py", "fatbinary")
+    old.write_text(old.read_text().replace("exec", "FAKE_FATBINARY_MODE=old exec"))
+    good = machine.nvcc("usual/bin")
+    beside = toy.tool(machine.root / "usual/bin", "fake_fatbinary.py", "fatbinary")
+    assert machine.find(SM80).command == (str(machine.root / "bin/nvcc"),)
+    chosen = machine.find(wrapped)
+    assert chosen.command == (str(good),)
+    tool = nvcc.find_fatbinary(chosen, [wrapped])
+    assert tool is not None
+    assert (tool.command, tool.version) == ((str(beside),), "13.0.88")
+    assert nvcc.find_fatbinary(chosen, [SM80]) is None
+    seen = toolchain.fingerprint(Names())
+    beside.write_text(f"{beside.read_text()}# another\n")
+    assert toolchain.fingerprint(Names()) != seen
+    beside.write_text("#!/bin/sh\necho no such option\nexit 3\n")
+    with pytest.raises(ToolchainError, match=r"is no fatbinary that works .*status 3.*no such option"):
+        machine.find(wrapped, named=str(good))
+    beside.unlink()
+    with pytest.raises(ToolchainError, match="could not be installed"):
+        machine.find(wrapped)
+    said = "\n".join(machine.said)
+    assert "bin/fatbinary: fatbinary 13.0.88 has no --compress-mode" in said
+    assert "usual/bin/nvcc: no fatbinary beside it" in said
+
+
+def test_the_fatbinary_of_an_nvcc_that_is_a_link(machine: Machine) -> None:
+    real = machine.nvcc("toolkit")
+    beside = toy.tool(machine.root / "toolkit", "fake_fatbinary.py", "fatbinary")
+    link = machine.root / "bin/nvcc"
+    link.parent.mkdir()
+    link.symlink_to(real)
+    assert nvcc.fatbinary_candidates(link) == [beside]
 
 
 def test_a_named_compiler_is_taken_or_refused(machine: Machine) -> None:

@@ -61,7 +61,7 @@ function(wootz_add_artifacts target)
         USES_TERMINAL VERBATIM)
     set_target_properties("${target}" PROPERTIES WOOTZ_ARTIFACTS "${artifacts}")
 
-    set(folders cubin ptx metallib cpu stub checks)
+    set(folders fatbin ptx metallib cpu stub checks)
     if(NOT DEFINED arg_SOURCES OR arg_SOURCES)
         list(APPEND folders src)
     endif()
