@@ -1,4 +1,4 @@
-"""Writes the tables of the README anew from the reports that they name.
+"""Writes the tables of docs anew from the reports that they name.
 
 python benchmarks/figures.py
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = tuple(sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.S)
 
 Row = dict[str, Any]
@@ -91,5 +92,5 @@ def written(text: str) -> str:
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(written(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for document in DOCUMENTS:
+        document.write_text(written(document.read_text(encoding="utf-8")), encoding="utf-8")

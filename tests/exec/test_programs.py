@@ -107,8 +107,8 @@ def test_the_example(tmp_path: Path) -> None:
     )
 
 
-def test_the_readme(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_chapter(tmp_path: Path) -> None:
+    text = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
     chapter = text[text.index("### Programs\n") :]
     source, _, output = re.findall(r"^```\w*\n(.*?)^```$", chapter, re.M | re.S)[:3]
     (tmp_path / "divisors.py").write_text(source)

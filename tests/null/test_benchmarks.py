@@ -164,10 +164,10 @@ def test_a_script_writes_the_rows_of_the_reports_that_there_are(
     assert len(capsys.readouterr().out.splitlines()) == 2 + len(report["rows"])
 
 
-def test_the_readme_has_the_figures_of_the_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documents_have_the_figures_of_the_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     figures = importlib.import_module("figures")
-    text = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    text = "".join(document.read_text(encoding="utf-8") for document in figures.DOCUMENTS)
     assert len(figures.BLOCK.findall(text)) == len(figures.TABLES)
     assert figures.written(text) == text
     assert figures.written(text.replace("| `softmax` | ", "| `softmax` | 1")) == text

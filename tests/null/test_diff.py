@@ -17,7 +17,7 @@ from gen.wheel import diff, shipped
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from artifact_folders import MEMBER, cell, folder, text, wheel
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+CHAPTER = Path(__file__).resolve().parents[2] / "docs/projects.md"
 OLD = (cell("copy"), cell("copy", dtype="f16"), cell("gemm", "sm_90a", kind="cutlass"))
 
 
@@ -110,9 +110,9 @@ def test_the_command_as_json(sides: tuple[Path, Path], capsys: pytest.CaptureFix
     ]
 
 
-def test_the_example_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_the_chapter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What the chapter shows is what the command prints of such a change."""
-    found = re.search(r"^```\n\$ wootz diff (\S+) (\S+)\n(.*?)^```$", README.read_text(), re.M | re.S)
+    found = re.search(r"^```\n\$ wootz diff (\S+) (\S+)\n(.*?)^```$", CHAPTER.read_text(), re.M | re.S)
     assert found
     ran = ["emitted", "compiled", "executed:NVIDIA H200"]
     copies = (cell("copy", size=13840), cell("copy", "sm_90a", size=4000, evidence=ran))

@@ -213,8 +213,8 @@ def test_a_program_that_could_not_fail_is_refused(manifest: Any) -> None:
     assert not replace(drawn, arrays=tuple(nothing)).telling
 
 
-def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (MANIFEST.parent / "README.md").read_text(encoding="utf-8")
+def test_the_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (MANIFEST.parent / "docs/extending.md").read_text(encoding="utf-8")
     commands = re.findall(r"^wootz (export .*)$", text, re.M)
     assert len(commands) == 2
     monkeypatch.chdir(tmp_path)

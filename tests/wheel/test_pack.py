@@ -1,5 +1,5 @@
-"""The ways to a wheel of one's own, as README.md has them: from a manifest to numbers in an environment that
-has no compiler."""
+"""The ways to a wheel of one's own, as docs/projects.md has them: from a manifest to numbers in an
+environment that has no compiler."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ def done(*arguments: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def chapter(tmp_path_factory: pytest.TempPathFactory, clean: Clean) -> tuple[Path, str]:
-    """The folder in which the commands of README.md's chapter were run, `verify` in the environment that has
-    no compiler; and what they printed."""
+    """The folder in which the commands of docs/projects.md were run, `verify` in the environment that has no
+    compiler; and what they printed."""
     folder = tmp_path_factory.mktemp("a new user")
     tools = folder / "bin"
     tools.mkdir()

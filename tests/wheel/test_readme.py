@@ -1,4 +1,4 @@
-"""README.md does what it says: its code blocks are run, its tables compared with what they describe."""
+"""README.md and docs do what they say: code blocks are run, tables compared with what they describe."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ from wheel_tools import ROOT, Clean
 from gen import commands
 from gen.plan import cells as plan
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
 def section(title: str) -> str:
     """The text under a heading, to the next heading of its level or above."""
-    head = re.search(rf"^(#+) {re.escape(title)}$", README, re.M)
-    assert head, f"README.md has no heading {title!r}"
-    rest = README[head.end() :]
-    following = re.search(rf"^#{{1,{len(head[1])}}} ", rest, re.M)
-    return rest[: following.start()] if following else rest
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        bare = FENCED.sub(lambda code: " " * len(code[0]), text)  # where no comment looks like a heading
+        if head := re.search(rf"^(#+) {re.escape(title)}$", bare, re.M):
+            following = re.compile(rf"^#{{1,{len(head[1])}}} ", re.M).search(bare, head.end())
+            return text[head.end() : following.start() if following else None]
+    raise AssertionError(f"no document has a heading {title!r}")
 
 
 def block(title: str, language: str) -> str:
     """The first code block of a language in a section."""
     found = re.search(rf"^```{language}\n(.*?)^```$", section(title), re.M | re.S)
-    assert found, f"README.md, {title}: no block of {language}"
+    assert found, f"{title}: no block of {language}"
     return str(found[1])
 
 
@@ -183,8 +186,23 @@ def test_every_target_is_in_the_table_of_proofs() -> None:
 def test_the_folders_exist() -> None:
     for folder in re.findall(r"`([\w/]+/)`", section("How a build works")):
         assert (ROOT / folder).is_dir(), folder
-    for link in re.findall(r"\]\(([\w./-]+)\)", README):
-        assert (ROOT / link).exists(), link
+
+
+def anchors(document: Path) -> set[str]:
+    """Of its headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.*)$", FENCED.sub("", document.read_text(encoding="utf-8")), re.M)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", document.read_text(encoding="utf-8"))):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        found = document.parent / path if path else document
+        assert found.exists(), link
+        assert not anchor or anchor in anchors(found), link
 
 
 LINES: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -214,7 +232,8 @@ LINES: dict[str, Callable[[dict[str, Any]], str]] = {
 @pytest.mark.parametrize("benchmark", LINES)
 def test_the_figures_are_those_of_the_report(benchmark: str) -> None:
     name = re.escape(f"benchmarks/{benchmark}-h200.json")
-    found = re.search(rf"<!-- figures: ({name}) -->\n(.*?)<!-- end of figures -->", README, re.S)
+    chapter = (ROOT / "docs/speed.md").read_text(encoding="utf-8")
+    found = re.search(rf"<!-- figures: ({name}) -->\n(.*?)<!-- end of figures -->", chapter, re.S)
     assert found
     report = json.loads((ROOT / found[1]).read_text())
     lines = [line for row in report["rows"] if (line := LINES[benchmark](row))]
