@@ -316,6 +316,26 @@ def test_a_fault_has_the_name_of_the_peer(lib: Any, when: str, monkeypatch: pyte
     assert found.why == f"FaultError: peer bad: RuntimeError: {sticky.FAULT.splitlines()[0]}"
 
 
+@pytest.mark.parametrize(("errors", "lost"), [(0, False), (1, False), (9, True)])
+def test_a_gpu_is_lost_where_every_call_fails(errors: int, lost: bool) -> None:
+    """An error that is told once, as of a capture, is not a fault."""
+    left = iter([RuntimeError("CUDA error")] * errors)
+
+    def synchronize() -> None:
+        for error in left:
+            raise error
+
+    device = object.__new__(devices.Cuda)
+    device._torch = types.SimpleNamespace(cuda=types.SimpleNamespace(synchronize=synchronize))
+    raised: list[type[Exception]] = []
+    try:
+        with devices.watched(device, "the kernel"):
+            pass
+    except RuntimeError as error:
+        raised.append(type(error))
+    assert raised == ([devices.FaultError] if lost else [RuntimeError] * errors)
+
+
 def test_a_graph_holds_what_its_launches_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Capturing the next peer frees unused memory, which the arrays of this one must not be by then."""
     cuda = types.SimpleNamespace(

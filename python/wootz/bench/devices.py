@@ -226,12 +226,14 @@ class Cuda:
         self._torch.cuda.synchronize()
 
     def lost(self) -> bool:
-        """What a launch has done is told once; after a fault every call fails."""
-        try:
-            self._torch.cuda.synchronize()
-        except Exception:
-            return True
-        return False
+        """Errors of a launch or a capture are told once; after a fault every call fails."""
+        for _ in range(2):
+            try:
+                self._torch.cuda.synchronize()
+                return False
+            except Exception:
+                continue
+        return True
 
 
 def open_device(name: str) -> Bench:
