@@ -52,6 +52,11 @@ class Ceilings:
             self._found[name] = (gpu if parse_device(self.device)[0] == "cuda" else cpu)(self.device)
         return self._found[name]
 
+    def take(self, other: Ceilings) -> None:
+        """What another process has measured of the device."""
+        self._found.update(other._found)
+        self.matrix_tflops.update(other.matrix_tflops)
+
     def to_json(self) -> dict[str, Any]:
         """read_gb_s, matrix_tflops; copy_gb_s where it was needed."""
         found = {"read_gb_s": self.read_gb_s, "matrix_tflops": dict(self.matrix_tflops)}
