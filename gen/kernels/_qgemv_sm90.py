@@ -1,0 +1,178 @@
+"""Entries of qmm_packed for up to 8 rows of x (cutlass/qgemv_sm90.cuh), where those are multiples of 16 bytes
+and fit in group memory with the rings that bring w.
+
+Blocks are persistent, as many as a multiprocessor holds; warps of a block share k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite, ldexp
+
+from ..formats.axes import Format
+from ..formats.fragment import ROWS, STEP, Fragment, fragment
+from ..lower.functor import KINDS, Weights, functor
+from ..manifest.target import Target
+from ..variants.family import Arg, Formula, Instance
+
+TOKENS = 8
+"""Rows of x that one instruction takes."""
+
+RESERVED = 1024
+"""Bytes of group memory that each block takes beside its own."""
+
+WIDE = 6
+"""Bits of a code from which memory alone is the limit: more warps wait for it, with deeper rings."""
+
+LIFTED = 64
+"""Lost powers of two from which x is multiplied by one, for products to be normal numbers."""
+
+ROOM = -100
+"""Decoded numbers are below 2^ROOM then: sums of products with x, however large, stay in f32's range."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One variant. tokens: rows of x at most, 1 or 8; warps: of a block, along k; slots: of a warp's ring;
+    units: of w in a slot; blocks: of a multiprocessor, if group memory allows."""
+
+    tokens: int
+    warps: int
+    slots: int
+    units: int
+    blocks: int
+
+    @property
+    def suffix(self) -> str:
+        """Of the usual one of its kind."""
+        return f"v{self.tokens}"
+
+    @property
+    def name(self) -> str:
+        """Unlike any other's."""
+        return f"v{self.tokens}_w{self.warps}_s{self.slots}_u{self.units}_b{self.blocks}"
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    def fixed(self, layout: Fragment) -> int:
+        """Bytes of group memory but for x, as the template counts them."""
+        waiting, sums = (16, ROWS) if self.tokens == 1 else (4, ROWS * TOKENS)
+        rings = self.warps * self.slots * self.units * layout.unit_bytes
+        return rings + (self.warps * self.slots + 1) // 2 * 16 + 4 * waiting * self.warps * sums
+
+    def shared(self, layout: Fragment) -> Formula:
+        """Bytes of group memory."""
+        columns = self.units * layout.columns
+        pitch: Formula = ["add", ["mul", ["ceildiv", "k", columns], 2 * columns], 16]
+        rows: Formula = pitch if self.tokens == 1 else ["mul", "m", pitch]
+        return ["add", self.fixed(layout), rows]
+
+    def grid(self, layout: Fragment, most: int) -> Formula:
+        """Blocks: no more than there are tiles, and than are resident together. most: bytes of group memory
+        of a block; a multiprocessor has RESERVED more."""
+        blocks: Formula = "sms"
+        if self.blocks > 1:
+            room = (most + RESERVED) // self.blocks - RESERVED
+            fits: Formula = ["le", self.shared(layout), room]
+            blocks = ["mul", "sms", ["add", 1, ["mul", self.blocks - 1, fits]]]
+        return ["min", ["ceildiv", "n", ROWS], blocks]
+
+    def when(self, layout: Fragment, most: int) -> tuple[Formula, ...]:
+        """Rows of x are whole pieces of 16 bytes, and all that one block needs is there."""
+        rows: Formula = ["eq", "m", 1] if self.tokens == 1 else ["and", ["ge", "m", 1], ["le", "m", TOKENS]]
+        return (rows, ["eq", ["mod", "k", 8], 0], ["le", self.shared(layout), most])
+
+
+def usual(layout: Fragment) -> tuple[Tile, Tile]:
+    """The tiles for one row of x and for several."""
+    if layout.bits >= WIDE:
+        return Tile(1, 16, 3, 1, 1), Tile(TOKENS, 16, 2, 1, 1)
+    units = 2 if layout.bits <= 4 else 1
+    return Tile(1, 8, 2, units, 2), Tile(TOKENS, 16, 2, 1, 1)
+
+
+def points(layout: Fragment) -> Iterator[Tile]:
+    """Further tiles, for tuning."""
+    if layout.bits >= WIDE:
+        yield from (Tile(1, 8, 3, 1, 2), Tile(1, 16, 2, 1, 1), Tile(1, 16, 2, 2, 1))
+    else:
+        yield from (Tile(1, 8, 2, 1, 2), Tile(1, 8, 3, 1, 2), Tile(1, 16, 2, 1, 1), Tile(1, 16, 2, 2, 1))
+    yield Tile(TOKENS, 8, 2, 1, 2)
+
+
+def decoder(fmt: Format, dtype: str, target: Target) -> tuple[Weights, bool]:
+    """The decoder, and whether x has to be lifted for it: numbers without their power of two, where that saves
+    a multiplication and does no harm."""
+    plain = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
+    bare = Weights(fmt, KINDS[dtype], target, f"Bare_{dtype}", bare=True)
+    exponent = bare.plan.exponent
+    if fmt.zero is not None or plain.fold_only or exponent < LIFTED or exponent == plain.plan.exponent:
+        return plain, False
+    most = max(abs(v) for v in fmt.element.values() if isfinite(v))
+    return (bare, True) if ldexp(most, -exponent) < 2.0**ROOM else (plain, False)
+
+
+def linear(weights: Weights) -> bool:
+    """Whether zero points after scaling can wait for the sums, times the sum of x."""
+    return (
+        weights.value_zero and bool(weights.fmt.scales) and weights.layout.run >= STEP and weights.plan.exact
+    )
+
+
+def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
+    """For one row of x, and for several."""
+    for tile in usual(fragment(fmt)):
+        yield _entry(tile.suffix, tile, fmt, dtype, target)
+
+
+def further(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
+    """Entries for tuning."""
+    for tile in points(fragment(fmt)):
+        yield _entry(tile.name, tile, fmt, dtype, target)
+
+
+def _entry(suffix: str, tile: Tile, fmt: Format, dtype: str, target: Target) -> Instance:
+    layout, (weights, lift) = fragment(fmt), decoder(fmt, dtype, target)
+    most = target.shared_max
+    return Instance(
+        suffix,
+        ("qgemv_sm90.cuh",),
+        _text(tile, layout, weights, lift),
+        _arguments(layout),
+        tile.threads,
+        (tile.grid(layout, most), 1, 1),
+        tile.when(layout, most),
+        shared=tile.shared(layout),
+        pdl=True,
+        gate="hmma",
+        preamble=(functor(fmt, dtype, target, weights.name, weights.bare),),
+    )
+
+
+def _arguments(layout: Fragment) -> tuple[Arg, ...]:
+    arrays = [Arg(name, "ptr", "in") for name in ("x", "w.units", *(f"w.{t}" for t in layout.tensors))]
+    return (*arrays, Arg("y", "ptr", "out"), *(Arg(axis, "u32", "shape") for axis in ("m", "n", "k")))
+
+
+def _text(tile: Tile, layout: Fragment, weights: Weights, lift: bool) -> str:
+    """The entry point."""
+    scaling = "Weights" if weights.fold_only and not linear(weights) else "Sums"
+    numbers = ", ".join(map(str, (tile.tokens, tile.warps, tile.slots, tile.units)))
+    flags = ", ".join(str(flag).lower() for flag in (linear(weights), lift))
+    fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
+    levels = [f"{weights.name}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors)]
+    return f"""
+using $SYMBOL_tile = gemv::Tile<{weights.name}, {numbers}, gemv::Scaling::{scaling}, {flags}>;
+static_assert($SYMBOL_tile::x_at == {tile.fixed(layout)}, "");
+extern "C" __global__ void __launch_bounds__({tile.threads}, {tile.blocks})
+    $SYMBOL(const uint16_t* x, const uint8_t* __restrict__ w_units{fields}, uint16_t* y, uint32_t m, uint32_t n,
+            uint32_t k)
+{{
+    extern __shared__ __align__(128) uint8_t memory[];
+    const float levels[{max(1, len(levels))}] = {{{", ".join(levels) or "1.0f"}}};
+    gemv::run<$SYMBOL_tile>({{x, w_units, levels, y, m, n, k}}, memory);
+}}
+"""
