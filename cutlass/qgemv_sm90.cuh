@@ -62,36 +62,42 @@ enum class Scaling { Sums, Weights };
 
 // One variant. Tokens: 1 or 8, rows of x at most. Warps: of a block, along k. Slots: of a warp's ring; Units:
 // of w in a slot. Linear: zero points are added after scaling, times the sum of x. Lift: decoded numbers lack
-// 2^exponent, so much that x is multiplied by a power of two for the products to be normal numbers.
+// 2^exponent, so much that x is multiplied by a power of two for the products to be normal numbers. Table:
+// codes of 4 bits, a plain stream, are looked up two at a time: Weight::number(code) has their bits.
 template <class Weight_, int Tokens_, int Warps_, int Slots_, int Units_, Scaling Scaling_, bool Linear_,
-          bool Lift_>
+          bool Lift_, bool Table_>
 struct Tile {
     using Weight = Weight_;
     using Type = typename Weight::Type;
     static constexpr int tokens = Tokens_, warps = Warps_, slots = Slots_, units = Units_;
     static constexpr bool fold = Scaling_ == Scaling::Weights, linear = Linear_, lift = Lift_;
+    static constexpr bool table = Table_;
     static constexpr int threads = 32 * warps;
     static constexpr int columns = units * Weight::unit_k;  // of a slot
     static constexpr int slot_bytes = units * Weight::unit_bytes;
     // Tiles whose sums wait in shared memory at a time, and the sums of a warp for one of them.
     static constexpr int waiting = tokens == 1 ? 16 : 4, sums = 16 * tokens;
 
-    // Shared memory: rings, barriers, sums, x. gen/kernels/_qgemv_sm90.py computes the same.
+    // Shared memory: rings, barriers, sums, table, x. gen/kernels/_qgemv_sm90.py computes the same.
     static constexpr int barriers_at = warps * slots * slot_bytes;
     static constexpr int sums_at = barriers_at + (warps * slots + 1) / 2 * 16;
-    static constexpr int x_at = sums_at + waiting * warps * sums * 4;
+    static constexpr int table_at = sums_at + waiting * warps * sums * 4;
+    static constexpr int x_at = table_at + (table ? 256 * 128 : 0);
 
     // Each run's scale is multiplied into its sum. Of one token all columns of the product are alike: then a
     // row's four lanes take the scales, and add the sums, of every fourth run.
     static constexpr bool scaled = Weight::scaled && !fold;
     static constexpr int sharers = Weight::runs >= 4 ? 4 : 1, shares = Weight::runs / sharers;
     static constexpr bool split = tokens == 1 && scaled && sharers > 1;
+    // A unit's words are read in parts, which leaves registers.
+    static constexpr int parts = Weight::vectors % 2 == 0 && Weight::steps % 8 == 0 ? 2 : 1;
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
     static constexpr bool held = Weight::zeroed || fold || linear;
 
     static_assert(tokens == 1 || tokens == 8, "");
     static_assert(fold || Weight::run % 16 == 0, "scales that change within a step cannot wait for its sum");
-    static_assert(!(fold && linear) && !(fold && lift), "");
+    static_assert(!(fold && (linear || lift || table)), "");
+    static_assert(!table || (Weight::bits == 4 && !Weight::zeroed), "");
 };
 
 // x and y may not be declared free of aliases: loads of x must stay behind the wait for the launch before.
@@ -193,7 +199,7 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
         }
         *reinterpret_cast<uint4*>(staged + token * pitch + at) = v;
     };
-    constexpr int batch = Tile::tokens == 1 ? 4 : Tile::tokens;
+    constexpr int batch = 4;
     uint4 v[batch];
     if constexpr (Tile::tokens == 1) {
 #pragma unroll 1
@@ -206,13 +212,16 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
         }
     } else {
 #pragma unroll 1
-        for (uint32_t i = lane; i < all; i += 32) {
-            const uint32_t at = column(i);
+        for (uint32_t token = 0; token < with.m; token += batch) {
+#pragma unroll 1
+            for (uint32_t i = lane; i < all; i += 32) {
+                const uint32_t at = column(i);
 #pragma unroll
-            for (int j = 0; j < batch; j++) v[j] = load(j, at, j < static_cast<int>(with.m));
+                for (int j = 0; j < batch; j++) v[j] = load(token + j, at, token + j < with.m);
 #pragma unroll
-            for (int j = 0; j < batch; j++)
-                if (j < static_cast<int>(with.m)) put(j, at, v[j]);
+                for (int j = 0; j < batch; j++)
+                    if (token + j < with.m) put(token + j, at, v[j]);
+            }
         }
     }
     if constexpr (!Tile::lift) return 0;
@@ -233,6 +242,37 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
     return power;
 }
 
+// A table of pairs: those of code l and code h at 128 (l + 16 h), once for each lane, so that no two lanes of a
+// warp meet in a bank.
+template <class Tile>
+WOOTZ_FN void make_table(uint8_t* table) {
+    uint32_t* to = reinterpret_cast<uint32_t*>(table) + threadIdx.x % 32;
+#pragma unroll 4
+    for (uint32_t pair = threadIdx.x / 32; pair < 256; pair += Tile::warps)
+        to[pair * 32] = Tile::Weight::number(pair % 16) | Tile::Weight::number(pair / 16) << 16;
+}
+
+// a + a / 2^12, on the multiplier.
+WOOTZ_FN uint32_t fold_down(uint32_t a) {
+#ifdef __CUDACC__
+    uint32_t result;
+    asm("mad.hi.u32 %0, %1, %2, %1;" : "=r"(result) : "r"(a), "r"(1u << 20));
+    return result;
+#else
+    return a + (a >> 12);
+#endif
+}
+
+// Four pairs from a word of eight codes: pair r has bits 4 r of both half-words.
+WOOTZ_FN void look_up(uint32_t (&a)[4], uint32_t word, const uint8_t* table, uint32_t lane) {
+    // Bytes 0 and 1: the pair's second code above its first.
+    const uint32_t even = fold_down(word & 0x0f0f0f0f), odd = fold_down(word >> 4 & 0x0f0f0f0f);
+    const uint32_t at[4] = {even << 7, odd << 7, even >> 1, odd >> 1};
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+        a[r] = *reinterpret_cast<const uint32_t*>(table + fragment::and_or(at[r], 0x7f80, lane * 4));
+}
+
 // A lane's part of a unit, and what it adds to the sums of its tile.
 template <class Tile>
 struct Lane {
@@ -240,20 +280,24 @@ struct Lane {
     using Type = typename Tile::Type;
     int lane;
     const float* tensor;
-    const uint8_t* sides;
+    const uint8_t *sides, *table;
     uint32_t words[Weight::words];
     float scales[Tile::scaled ? Tile::shares : 1][2];
 
+    // The words of part `Part` of a unit; with the first the scales of all.
+    template <int Part>
     WOOTZ_FN void load(const uint8_t* unit) {
-        unroll<Weight::vectors>([&](auto i) {
-            const uint4 v = *reinterpret_cast<const uint4*>(unit + (i.value * 32 + lane) * 16);
-            words[4 * i.value] = v.x;
-            words[4 * i.value + 1] = v.y;
-            words[4 * i.value + 2] = v.z;
-            words[4 * i.value + 3] = v.w;
+        constexpr int vectors = Weight::vectors / Tile::parts;
+        unroll<vectors>([&](auto index) {
+            constexpr int i = Part * vectors + index.value;
+            const uint4 v = *reinterpret_cast<const uint4*>(unit + (i * 32 + lane) * 16);
+            words[4 * i] = v.x;
+            words[4 * i + 1] = v.y;
+            words[4 * i + 2] = v.z;
+            words[4 * i + 3] = v.w;
         });
-        sides = unit + Weight::code_bytes;
-        if constexpr (Tile::scaled) {
+        if constexpr (Part == 0) sides = unit + Weight::code_bytes;
+        if constexpr (Part == 0 && Tile::scaled) {
             unroll<Tile::shares>([&](auto i) {
                 const int run = i.value * Tile::sharers + (Tile::sharers > 1 ? lane % Tile::sharers : 0);
                 scales[i.value][0] = Weight::level(sides, tensor, lane >> 2, run, 0);
@@ -265,7 +309,8 @@ struct Lane {
     // Of bits that depend on every register that was loaded.
     WOOTZ_FN uint32_t loaded() const {
         uint32_t bits = 0;
-        unroll<Weight::vectors>([&](auto i) { bits |= words[4 * i.value]; });
+        unroll<Weight::vectors / Tile::parts>(
+            [&](auto i) { bits |= words[4 * (Weight::vectors - 1 - i.value)]; });
         if constexpr (Tile::scaled) {
             unroll<Tile::shares>([&](auto i) {
                 bits |= fragment::as_bits(scales[i.value][0]) | fragment::as_bits(scales[i.value][1]);
@@ -295,18 +340,25 @@ struct Lane {
         }
     }
 
-    // x: this lane's row of the matrices of the unit's first two steps.
-    WOOTZ_FN void multiply(float (&sums)[4], bulk::Address x) const {
+    // Adds a unit's products. x: this lane's row of the matrices of its first two steps; read: called once its
+    // words and scales are in registers.
+    template <class Read>
+    WOOTZ_FN void multiply(float (&sums)[4], bulk::Address x, const uint8_t* unit, Read&& read) {
         float run[4] = {0, 0, 0, 0}, ones[4] = {0, 0, 0, 0};
         uint32_t loaded[4];
         unroll<Weight::steps>([&](auto step) {
             constexpr int at = step.value, run_steps = Tile::fold ? 1 : Weight::run / 16;
             constexpr bool first = at % run_steps == 0, last = at % run_steps == run_steps - 1;
+            constexpr int part_steps = Weight::steps / Tile::parts;
+            if constexpr (at % part_steps == 0) load<at / part_steps>(unit);
+            if constexpr (at == Weight::steps - part_steps) read();
             if constexpr (at % 2 == 0) bulk::load_matrices(loaded, x + at * 32);
             const uint32_t b[2] = {loaded[at % 2 * 2], loaded[at % 2 * 2 + 1]};
             uint32_t a[4];
             if constexpr (Tile::fold) {
                 Weight::template decode_folded<at>(words, sides, tensor, lane, a);
+            } else if constexpr (Tile::table) {
+                look_up(a, words[at], table, lane);
             } else {
                 Weight::template decode<at>(words, sides, lane, a);
             }
@@ -382,17 +434,24 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
 #pragma unroll
     for (int i = 0; i < Tile::slots; i++) ring.copy(share, lane, warp);
 
+    if constexpr (Tile::table) make_table<Tile>(shared + Tile::table_at);
+
     bulk::previous_grid_wait();
     bulk::next_grid_launch();
     uint16_t* staged = reinterpret_cast<uint16_t*>(shared + Tile::x_at);
     const uint32_t pitch = share.chunks * Tile::columns + 8;
     const int lifted = stage<Tile>(with, share, staged, pitch, lane, warp);
     const float factor = Tile::fold ? 1.0f : power_of_2(Weight::exponent - lifted);
-    __syncwarp();
+    if (Tile::table) {
+        __syncthreads();
+    } else {
+        __syncwarp();
+    }
 
     Lane<Tile> weights;
     weights.lane = lane;
     weights.tensor = with.tensor;
+    weights.table = shared + Tile::table_at;
     // Rows past m repeat the last one.
     const uint32_t row = Tile::tokens == 1 ? 0 : min(static_cast<uint32_t>(lane) % 8, with.m - 1);
     const bulk::Address x = bulk::address_of(staged + row * pitch + warp * Tile::columns + lane / 8 * 8);
@@ -414,13 +473,12 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
                 ring.wait();
 #pragma unroll 1
                 for (uint32_t u = 0; u < units; u++) {
-                    weights.load(unit);
-                    if (!Tile::held && u == units - 1) {
+                    weights.multiply(sums, at + u * (Weight::unit_k * 2), unit, [&] {
+                        if (Tile::held || u + 1 < units) return;
                         __syncwarp();
                         // A copy does not wait for loads in flight. (k has no sign bit.)
                         ring.copy(share, lane, warp, weights.loaded() & with.k >> 31);
-                    }
-                    weights.multiply(sums, at + u * (Weight::unit_k * 2));
+                    });
                     unit += Weight::unit_bytes;
                 }
                 if (Tile::held) {

@@ -13,6 +13,7 @@ from math import isfinite, ldexp
 from ..formats.axes import Format
 from ..formats.fragment import ROWS, STEP, Fragment, fragment
 from ..lower.functor import KINDS, Weights, functor
+from ..lower.pairs import table_text
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance
 
@@ -32,16 +33,21 @@ ROOM = -100
 """Decoded numbers are below 2^ROOM then: sums of products with x, however large, stay in f32's range."""
 
 
+TABLE = 256 * 128
+"""Bytes of the table of pairs, once for each lane of a warp."""
+
+
 @dataclass(frozen=True)
 class Tile:
     """One variant. tokens: rows of x at most, 1 or 8; warps: of a block, along k; slots: of a warp's ring;
-    units: of w in a slot; blocks: of a multiprocessor, if group memory allows."""
+    units: of w in a slot; blocks: of a multiprocessor, if group memory allows; table: codes are looked up."""
 
     tokens: int
     warps: int
     slots: int
     units: int
     blocks: int
+    table: bool = False
 
     @property
     def suffix(self) -> str:
@@ -51,7 +57,7 @@ class Tile:
     @property
     def name(self) -> str:
         """Unlike any other's."""
-        return f"v{self.tokens}_w{self.warps}_s{self.slots}_u{self.units}_b{self.blocks}"
+        return f"v{self.tokens}_w{self.warps}_s{self.slots}_u{self.units}_b{self.blocks}{'_t' * self.table}"
 
     @property
     def threads(self) -> int:
@@ -61,7 +67,8 @@ class Tile:
         """Bytes of group memory but for x, as the template counts them."""
         waiting, sums = (16, ROWS) if self.tokens == 1 else (4, ROWS * TOKENS)
         rings = self.warps * self.slots * self.units * layout.unit_bytes
-        return rings + (self.warps * self.slots + 1) // 2 * 16 + 4 * waiting * self.warps * sums
+        sums *= 4 * waiting * self.warps
+        return rings + (self.warps * self.slots + 1) // 2 * 16 + sums + TABLE * self.table
 
     def shared(self, layout: Fragment) -> Formula:
         """Bytes of group memory."""
@@ -86,21 +93,32 @@ class Tile:
         return (rows, ["eq", ["mod", "k", 8], 0], ["le", self.shared(layout), most])
 
 
-def usual(layout: Fragment) -> tuple[Tile, Tile]:
+def usual(layout: Fragment, table: bool) -> tuple[Tile, Tile]:
     """The tiles for one row of x and for several."""
+    many = Tile(TOKENS, 16, 2, 1, 1, table)
     if layout.bits >= WIDE:
-        return Tile(1, 16, 3, 1, 1), Tile(TOKENS, 16, 2, 1, 1)
-    units = 2 if layout.bits <= 4 else 1
-    return Tile(1, 8, 2, units, 2), Tile(TOKENS, 16, 2, 1, 1)
+        return Tile(1, 16, 3, 1, 1), many
+    if table:
+        return Tile(1, 16, 2, 1, 1, table), many
+    return Tile(1, 8, 2, 2 if layout.bits <= 4 else 1, 2), many
 
 
-def points(layout: Fragment) -> Iterator[Tile]:
+def points(layout: Fragment, table: bool) -> Iterator[Tile]:
     """Further tiles, for tuning."""
     if layout.bits >= WIDE:
         yield from (Tile(1, 8, 3, 1, 2), Tile(1, 16, 2, 1, 1), Tile(1, 16, 2, 2, 1))
+    elif table:
+        yield from (Tile(1, 8, 2, 1, 2, table), Tile(1, 16, 3, 1, 1, table), Tile(1, 8, 2, 1, 2))
     else:
         yield from (Tile(1, 8, 2, 1, 2), Tile(1, 8, 3, 1, 2), Tile(1, 16, 2, 1, 1), Tile(1, 16, 2, 2, 1))
-    yield Tile(TOKENS, 8, 2, 1, 2)
+    yield Tile(TOKENS, 8, 2, 1, 2, table)
+
+
+def looked_up(weights: Weights) -> bool:
+    """Whether codes are to be looked up two at a time: in registers that takes more instructions."""
+    element, layout = weights.fmt.element, weights.layout
+    plain = layout.bits == 4 and layout.plain and weights.code_zero is None
+    return element.kind == "codebook" and plain and not weights.fold_only
 
 
 def decoder(fmt: Format, dtype: str, target: Target) -> tuple[Weights, bool]:
@@ -124,13 +142,13 @@ def linear(weights: Weights) -> bool:
 
 def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
     """For one row of x, and for several."""
-    for tile in usual(fragment(fmt)):
+    for tile in usual(fragment(fmt), looked_up(decoder(fmt, dtype, target)[0])):
         yield _entry(tile.suffix, tile, fmt, dtype, target)
 
 
 def further(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
     """Entries for tuning."""
-    for tile in points(fragment(fmt)):
+    for tile in points(fragment(fmt), looked_up(decoder(fmt, dtype, target)[0])):
         yield _entry(tile.name, tile, fmt, dtype, target)
 
 
@@ -148,7 +166,21 @@ def _entry(suffix: str, tile: Tile, fmt: Format, dtype: str, target: Target) -> 
         shared=tile.shared(layout),
         pdl=True,
         gate="hmma",
-        preamble=(functor(fmt, dtype, target, weights.name, weights.bare),),
+        preamble=(
+            functor(fmt, dtype, target, weights.name, weights.bare),
+            *([_numbers(weights)] if looked_up(weights) else []),
+        ),
+    )
+
+
+def _numbers(weights: Weights) -> str:
+    """A decoder that has the bits of each code's number."""
+    name, exponent = f"{weights.name}_pairs", weights.plan.exponent
+    bits = [weights.kind.bits(ldexp(value, -exponent)) for value in weights.fmt.element.values()]
+    return (
+        table_text(f"{name}_numbers", "uint16_t", [f"0x{v:04x}" for v in bits])
+        + f"struct {name} : {weights.name} {{\n"
+        + f"    static WOOTZ_FN uint32_t number(uint32_t code) {{ return {name}_numbers[code]; }}\n}};\n"
     )
 
 
@@ -159,13 +191,14 @@ def _arguments(layout: Fragment) -> tuple[Arg, ...]:
 
 def _text(tile: Tile, layout: Fragment, weights: Weights, lift: bool) -> str:
     """The entry point."""
+    name = f"{weights.name}_pairs" if tile.table else weights.name
     scaling = "Weights" if weights.fold_only and not linear(weights) else "Sums"
     numbers = ", ".join(map(str, (tile.tokens, tile.warps, tile.slots, tile.units)))
-    flags = ", ".join(str(flag).lower() for flag in (linear(weights), lift))
+    flags = ", ".join(str(flag).lower() for flag in (linear(weights), lift, tile.table))
     fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
     levels = [f"{weights.name}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors)]
     return f"""
-using $SYMBOL_tile = gemv::Tile<{weights.name}, {numbers}, gemv::Scaling::{scaling}, {flags}>;
+using $SYMBOL_tile = gemv::Tile<{name}, {numbers}, gemv::Scaling::{scaling}, {flags}>;
 static_assert($SYMBOL_tile::x_at == {tile.fixed(layout)}, "");
 extern "C" __global__ void __launch_bounds__({tile.threads}, {tile.blocks})
     $SYMBOL(const uint16_t* x, const uint8_t* __restrict__ w_units{fields}, uint16_t* y, uint32_t m, uint32_t n,
