@@ -73,10 +73,9 @@ struct Tile {
     static constexpr bool fold = Scaling_ == Scaling::Weights, linear = Linear_, lift = Lift_;
     static constexpr bool table = Table_;
     static constexpr int threads = 32 * warps;
-    static constexpr int columns = units * Weight::unit_k;  // of a slot
     static constexpr int slot_bytes = units * Weight::unit_bytes;
     // Tiles whose sums wait in shared memory at a time, and the sums of a warp for one of them.
-    static constexpr int waiting = tokens == 1 ? 16 : 4, sums = 16 * tokens;
+    static constexpr int waiting = tokens == 1 ? 8 : 4, sums = 16 * tokens;
 
     // Shared memory: rings, barriers, sums, table, x. gen/kernels/_qgemv_sm90.py computes the same.
     static constexpr int barriers_at = warps * slots * slot_bytes;
@@ -109,19 +108,19 @@ struct Arguments {
     uint32_t m, n, k;
 };
 
-// What a warp takes of a row of tiles: every Warps-th run of Units units along k, the last one shorter.
+// What a warp takes of each tile: `count` units along k from unit `begin` on, `Units` of them at a time.
 template <class Tile>
 struct Share {
-    uint32_t units, chunks, mine;
+    uint32_t units, begin, count, chunks;
 
     WOOTZ_FN Share(uint32_t k, int warp) {
         units = (k + Tile::Weight::unit_k - 1) / Tile::Weight::unit_k;
-        chunks = (units + Tile::units - 1) / Tile::units;
-        const uint32_t first = static_cast<uint32_t>(warp);
-        mine = chunks > first ? (chunks - first + Tile::warps - 1) / Tile::warps : 0;
+        begin = static_cast<uint64_t>(units) * static_cast<uint32_t>(warp) / Tile::warps;
+        count = static_cast<uint64_t>(units) * static_cast<uint32_t>(warp + 1) / Tile::warps - begin;
+        chunks = (count + Tile::units - 1) / Tile::units;
     }
     WOOTZ_FN uint32_t units_of(uint32_t chunk) const {
-        const uint32_t left = units - chunk * Tile::units;
+        const uint32_t left = count - chunk * Tile::units;
         return left < Tile::units ? left : Tile::units;
     }
 };
@@ -139,32 +138,30 @@ struct Ring {
     WOOTZ_FN Ring(const Arguments& with, const Share<Tile>& share, uint8_t* shared, int warp, uint32_t tiles)
         : to(bulk::address_of(shared + warp * (Tile::slots * Tile::slot_bytes))),
           barriers(bulk::address_of(shared + Tile::barriers_at + warp * (Tile::slots * 8))),
-          from(with.units +
-               (static_cast<uint64_t>(blockIdx.x) * share.units + static_cast<uint32_t>(warp) * Tile::units) *
-                   Tile::Weight::unit_bytes),
-          chunk(warp),
-          left(tiles * share.mine),
+          from(with.units + (static_cast<uint64_t>(blockIdx.x) * share.units + share.begin) *
+                                Tile::Weight::unit_bytes),
+          chunk(0),
+          left(tiles * share.chunks),
           fill(0),
           take(0),
           parity(0) {}
 
     // All lanes come here; the first one copies. after: 0, in a way that the compiler does not know, of what was
     // read from the slot.
-    WOOTZ_FN void copy(const Share<Tile>& share, int lane, int warp, uint32_t after = 0) {
+    WOOTZ_FN void copy(const Share<Tile>& share, int lane, uint32_t after = 0) {
         if (left == 0) return;
+        const uint32_t bytes = share.units_of(chunk) * Tile::Weight::unit_bytes;
         if (lane == 0) {
-            const uint32_t bytes = share.units_of(chunk) * Tile::Weight::unit_bytes;
             bulk::barrier_expect(barriers + fill * 8 + after, bytes);
             bulk::copy(to + fill * Tile::slot_bytes, from, bytes, barriers + fill * 8);
         }
         left--;
         fill = fill + 1 == Tile::slots ? 0 : fill + 1;
-        chunk += Tile::warps;
-        from += Tile::warps * Tile::slot_bytes;
-        if (chunk >= share.chunks) {
-            const uint32_t beyond = (chunk - static_cast<uint32_t>(warp)) * Tile::units;
-            chunk = warp;
-            from += (static_cast<int64_t>(gridDim.x) * share.units - beyond) * Tile::Weight::unit_bytes;
+        chunk++;
+        from += bytes;
+        if (chunk == share.chunks) {
+            chunk = 0;
+            from += (static_cast<uint64_t>(gridDim.x) * share.units - share.count) * Tile::Weight::unit_bytes;
         }
     }
     WOOTZ_FN void wait() const { bulk::barrier_wait(barriers + take * 8, parity); }
@@ -180,13 +177,11 @@ struct Ring {
 // Puts this warp's columns of x into shared memory, zero past k; rows are `pitch` elements apart. -> the power
 // of two that they were multiplied by.
 template <class Tile>
-WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* staged, uint32_t pitch, int lane,
-                   int warp) {
-    constexpr uint32_t each = Tile::columns / 8;  // 16 bytes of a chunk
-    const uint32_t all = share.mine * each;
-    const auto column = [&](uint32_t i) {
-        return (static_cast<uint32_t>(warp) + i / each * Tile::warps) * Tile::columns + i % each * 8;
-    };
+WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* staged, uint32_t pitch,
+                   int lane) {
+    constexpr uint32_t each = Tile::Weight::unit_k / 8;  // 16 bytes of a unit
+    const uint32_t all = share.count * each;
+    const auto column = [&](uint32_t i) { return (share.begin * each + i) * 8; };
     const auto load = [&](uint32_t token, uint32_t at, bool there) {
         return there && at < with.k ? bulk::load_16(with.x + static_cast<uint64_t>(token) * with.k + at)
                                     : make_uint4(0, 0, 0, 0);
@@ -432,15 +427,15 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < Tile::slots; i++) ring.copy(share, lane, warp);
+    for (int i = 0; i < Tile::slots; i++) ring.copy(share, lane);
 
     if constexpr (Tile::table) make_table<Tile>(shared + Tile::table_at);
 
     bulk::previous_grid_wait();
     bulk::next_grid_launch();
     uint16_t* staged = reinterpret_cast<uint16_t*>(shared + Tile::x_at);
-    const uint32_t pitch = share.chunks * Tile::columns + 8;
-    const int lifted = stage<Tile>(with, share, staged, pitch, lane, warp);
+    const uint32_t pitch = share.units * Weight::unit_k + 8;
+    const int lifted = stage<Tile>(with, share, staged, pitch, lane);
     const float factor = Tile::fold ? 1.0f : power_of_2(Weight::exponent - lifted);
     if (Tile::table) {
         __syncthreads();
@@ -454,7 +449,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     weights.table = shared + Tile::table_at;
     // Rows past m repeat the last one.
     const uint32_t row = Tile::tokens == 1 ? 0 : min(static_cast<uint32_t>(lane) % 8, with.m - 1);
-    const bulk::Address x = bulk::address_of(staged + row * pitch + warp * Tile::columns + lane / 8 * 8);
+    const bulk::Address x = bulk::address_of(staged + row * pitch + share.begin * Weight::unit_k + lane / 8 * 8);
     const uint8_t* slots = shared + warp * (Tile::slots * Tile::slot_bytes);
     float* sums_of = reinterpret_cast<float*>(shared + Tile::sums_at);
 
@@ -467,8 +462,8 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
             float sums[4] = {0, 0, 0, 0};
             bulk::Address at = x;
 #pragma unroll 1
-            for (uint32_t c = 0; c < share.mine; c++) {
-                const uint32_t units = share.units_of(warp + c * Tile::warps);
+            for (uint32_t chunk = 0; chunk < share.chunks; chunk++) {
+                const uint32_t units = share.units_of(chunk);
                 const uint8_t* unit = slots + ring.take * Tile::slot_bytes;
                 ring.wait();
 #pragma unroll 1
@@ -477,16 +472,16 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
                         if (Tile::held || u + 1 < units) return;
                         __syncwarp();
                         // A copy does not wait for loads in flight. (k has no sign bit.)
-                        ring.copy(share, lane, warp, weights.loaded() & with.k >> 31);
+                        ring.copy(share, lane, weights.loaded() & with.k >> 31);
                     });
                     unit += Weight::unit_bytes;
                 }
                 if (Tile::held) {
                     __syncwarp();
-                    ring.copy(share, lane, warp);
+                    ring.copy(share, lane);
                 }
                 ring.advance();
-                at += Tile::warps * Tile::columns * 2;
+                at += Tile::units * Weight::unit_k * 2;
             }
             leave<Tile>(sums_of + (i * Tile::warps + warp) * Tile::sums, sums, factor, lane);
         }

@@ -7,7 +7,7 @@ Blocks are persistent, as many as a multiprocessor holds; warps of a block share
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, ldexp
 
 from ..formats.axes import Format
@@ -25,6 +25,9 @@ RESERVED = 1024
 
 WIDE = 6
 """Bits of a code from which memory alone is the limit: more warps wait for it, with deeper rings."""
+
+LARGE = 1 << 27
+"""Weights of a matrix that takes long beside what comes before and after it."""
 
 LIFTED = 64
 """Lost powers of two from which x is multiplied by one, for products to be normal numbers."""
@@ -50,11 +53,6 @@ class Tile:
     table: bool = False
 
     @property
-    def suffix(self) -> str:
-        """Of the usual one of its kind."""
-        return f"v{self.tokens}"
-
-    @property
     def name(self) -> str:
         """Unlike any other's."""
         return f"v{self.tokens}_w{self.warps}_s{self.slots}_u{self.units}_b{self.blocks}{'_t' * self.table}"
@@ -65,15 +63,18 @@ class Tile:
 
     def fixed(self, layout: Fragment) -> int:
         """Bytes of group memory but for x, as the template counts them."""
-        waiting, sums = (16, ROWS) if self.tokens == 1 else (4, ROWS * TOKENS)
+        waiting, sums = (8, ROWS) if self.tokens == 1 else (4, ROWS * TOKENS)
         rings = self.warps * self.slots * self.units * layout.unit_bytes
         sums *= 4 * waiting * self.warps
         return rings + (self.warps * self.slots + 1) // 2 * 16 + sums + TABLE * self.table
 
+    def fits(self, layout: Fragment, most: int) -> bool:
+        """Whether the smallest x fits as well."""
+        return self.fixed(layout) + self.tokens * (2 * layout.columns + 16) <= most
+
     def shared(self, layout: Fragment) -> Formula:
         """Bytes of group memory."""
-        columns = self.units * layout.columns
-        pitch: Formula = ["add", ["mul", ["ceildiv", "k", columns], 2 * columns], 16]
+        pitch: Formula = ["add", ["mul", ["ceildiv", "k", layout.columns], 2 * layout.columns], 16]
         rows: Formula = pitch if self.tokens == 1 else ["mul", "m", pitch]
         return ["add", self.fixed(layout), rows]
 
@@ -93,14 +94,22 @@ class Tile:
         return (rows, ["eq", ["mod", "k", 8], 0], ["le", self.shared(layout), most])
 
 
-def usual(layout: Fragment, table: bool) -> tuple[Tile, Tile]:
-    """The tiles for one row of x and for several."""
+def usual(layout: Fragment, table: bool) -> dict[str, tuple[Tile, tuple[Formula, ...]]]:
+    """The tiles by suffix, with further conditions: for one row of x and a large matrix, for one row, and for
+    several."""
     many = Tile(TOKENS, 16, 2, 1, 1, table)
     if layout.bits >= WIDE:
-        return Tile(1, 16, 3, 1, 1), many
-    if table:
-        return Tile(1, 16, 2, 1, 1, table), many
-    return Tile(1, 8, 2, 2 if layout.bits <= 4 else 1, 2), many
+        one = Tile(1, 16, 3, 1, 1)
+    elif table:
+        one = Tile(1, 16, 2, 1, 1, table)
+    else:
+        one = Tile(1, 8, 2, 1, 2)
+    found = {"v1": (one, ()), "v8": (many, ())}
+    if layout.bits <= 4 and not table:
+        # Larger copies for what takes long; less group memory, so that the next launch begins early, else.
+        large: Formula = ["ge", ["mul", "n", "k"], LARGE]
+        return {"v1_large": (replace(one, units=2), (large,)), **found}
+    return found
 
 
 def points(layout: Fragment, table: bool) -> Iterator[Tile]:
@@ -110,7 +119,7 @@ def points(layout: Fragment, table: bool) -> Iterator[Tile]:
     elif table:
         yield from (Tile(1, 8, 2, 1, 2, table), Tile(1, 16, 3, 1, 1, table), Tile(1, 8, 2, 1, 2))
     else:
-        yield from (Tile(1, 8, 2, 1, 2), Tile(1, 8, 3, 1, 2), Tile(1, 16, 2, 1, 1), Tile(1, 16, 2, 2, 1))
+        yield from (Tile(1, 8, 2, 2, 2), Tile(1, 8, 3, 1, 2), Tile(1, 16, 2, 1, 1), Tile(1, 16, 2, 2, 1))
     yield Tile(TOKENS, 8, 2, 1, 2, table)
 
 
@@ -141,18 +150,24 @@ def linear(weights: Weights) -> bool:
 
 
 def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
-    """For one row of x, and for several."""
-    for tile in usual(fragment(fmt), looked_up(decoder(fmt, dtype, target)[0])):
-        yield _entry(tile.suffix, tile, fmt, dtype, target)
+    """For one row of x, and for several. None where the rings of a format leave no room for any x."""
+    layout, table = fragment(fmt), looked_up(decoder(fmt, dtype, target)[0])
+    for suffix, (tile, when) in usual(layout, table).items():
+        if tile.fits(layout, target.shared_max):
+            yield _entry(suffix, tile, when, fmt, dtype, target)
 
 
 def further(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
     """Entries for tuning."""
-    for tile in points(fragment(fmt), looked_up(decoder(fmt, dtype, target)[0])):
-        yield _entry(tile.name, tile, fmt, dtype, target)
+    layout, table = fragment(fmt), looked_up(decoder(fmt, dtype, target)[0])
+    for tile in points(layout, table):
+        if tile.fits(layout, target.shared_max):
+            yield _entry(tile.name, tile, (), fmt, dtype, target)
 
 
-def _entry(suffix: str, tile: Tile, fmt: Format, dtype: str, target: Target) -> Instance:
+def _entry(
+    suffix: str, tile: Tile, when: tuple[Formula, ...], fmt: Format, dtype: str, target: Target
+) -> Instance:
     layout, (weights, lift) = fragment(fmt), decoder(fmt, dtype, target)
     most = target.shared_max
     return Instance(
@@ -162,7 +177,7 @@ def _entry(suffix: str, tile: Tile, fmt: Format, dtype: str, target: Target) -> 
         _arguments(layout),
         tile.threads,
         (tile.grid(layout, most), 1, 1),
-        tile.when(layout, most),
+        (*tile.when(layout, most), *when),
         shared=tile.shared(layout),
         pdl=True,
         gate="hmma",

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from inputs import arguments
@@ -44,6 +43,14 @@ def made(name: str) -> Format:
     return MANIFEST.formats[name]
 
 
+def entries(name: str, dtype: str = "bf16") -> list[Instance]:
+    return [*qgemv.instances(made(name), dtype, TARGET)]
+
+
+def entry(name: str, suffix: str, dtype: str = "bf16") -> Instance:
+    return next(i for i in entries(name, dtype) if i.suffix == suffix)
+
+
 def suits(instance: Instance, size: dict[str, int]) -> bool:
     return all(evaluate(formula, {"sms": 2, **size}) for formula in instance.when)
 
@@ -58,7 +65,8 @@ def text_of(instances: dict[str, Instance], sizes: tuple[dict[str, int], ...] = 
     """The text with as much static group memory as a launch would have asked for."""
     parts = [*dict.fromkeys(part for i in instances.values() for part in i.preamble)]
     for symbol, instance in instances.items():
-        most = max(evaluate(instance.shared, size) for size in sizes if suits(instance, size))
+        few = [size for size in sizes if (size["m"] == 1) == instance.suffix.startswith("v1")] or sizes
+        most = max(evaluate(instance.shared, size) for size in few)
         parts.append(instance.text.replace(templates.SYMBOL, symbol).replace(DYNAMIC, f"{MEMORY}[{most}];"))
     return TWINS + templates.inline(["qgemv_sm90.cuh"], parts)
 
@@ -93,15 +101,155 @@ def built(some: list[Instance], sizes: tuple[dict[str, int], ...] = SIZES, chang
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_multiplies_by_few_rows(name: str) -> None:
     fmt = made(name)
-    some = {dtype: [*qgemv.instances(fmt, dtype, TARGET)] for dtype in ("f16", "bf16")}
+    some = {dtype: entries(name, dtype) for dtype in ("f16", "bf16")}
     with built([i for each in some.values() for i in each]) as (program, instances):
         for at, (symbol, instance) in enumerate(instances.items()):
-            dtype = "f16" if at < 2 else "bf16"
+            dtype = "f16" if at < len(some["f16"]) else "bf16"
             for size in SIZES:
-                if not suits(instance, size) or (instance.suffix == "v8") != (size["m"] > 1):
-                    continue
-                _, compared = outcome(program, instance, symbol, operands(fmt, size, dtype), dtype)
-                assert compared.passed, (dtype, size, compared)
+                if (instance.suffix == "v8") == (size["m"] > 1):
+                    _, compared = outcome(program, instance, symbol, operands(fmt, size, dtype), dtype)
+                    assert compared.passed, (dtype, size, compared)
 
 
-def test_a_mistake_is_found() -> None: ...
+@pytest.mark.parametrize("name", ["int4_g128", "uint4_z", "affine4", "mxfp4", "nf4", "nvfp4", "int8"])
+def test_every_tile_gives_the_same_bits_in_every_order(name: str) -> None:
+    """Any number of rows, more and fewer blocks, rings that are filled many times over."""
+    fmt, dtype = made(name), "bf16"
+    sizes = tuple({"m": m, "n": 50, "k": 4360} for m in range(1, 9))
+    with built([*entries(name, dtype), *qgemv.further(fmt, dtype, TARGET)], sizes) as found:
+        program, instances = found
+        for symbol, instance in instances.items():
+            many = instance.suffix.startswith("v8")
+            for size in sizes[1 :: 1 if instance.suffix == "v8" else 6] if many else sizes[:1]:
+                given = operands(fmt, size, dtype)
+                bits = set()
+                for order in ORDERS:
+                    y, compared = outcome(program, instance, symbol, given, dtype, order, sms=1 + order % 2)
+                    assert compared.passed, (symbol, size, compared)
+                    bits.add(y.tobytes())
+                assert len(bits) == 1, (symbol, size)
+
+
+def test_sums_of_more_tiles_than_may_wait() -> None:
+    fmt, dtype = made("int4_g128"), "f16"
+    sizes = ({"m": 1, "n": 16 * 35, "k": 264}, {"m": 2, "n": 16 * 11, "k": 264})
+    with built([entry(fmt.name, suffix, dtype) for suffix in ("v1", "v8")], sizes) as (program, instances):
+        for (symbol, instance), size in zip(instances.items(), sizes):
+            for order in ORDERS:
+                _, compared = outcome(program, instance, symbol, operands(fmt, size, dtype), dtype, order, sms=1)
+                assert compared.passed, (symbol, compared)
+
+
+@pytest.mark.parametrize("magnitude", [2.0**-120, 2.0**-60, 1.0, 2.0**60, 2.0**120])
+def test_x_of_any_magnitude(magnitude: float) -> None:
+    """Of decoders whose numbers lack a power of two as well."""
+    fmt, size = made("mxfp4"), {"m": 2, "n": 16, "k": 512}
+    with built([entry(fmt.name, "v8")], (size,)) as (program, instances):
+        ((symbol, instance),) = instances.items()
+        given = operands(fmt, size, "bf16")
+        x = reference.to_double(given["x"], "bf16") * magnitude
+        given["x"] = reference.round_to(x, "bf16")
+        _, compared = outcome(program, instance, symbol, given, "bf16")
+        assert compared.passed, compared
+
+
+def test_numbers_that_are_none_stay_so() -> None:
+    fmt, size = made("mxfp4"), {"m": 4, "n": 16, "k": 512}
+    with built([entry(fmt.name, "v8")], (size,)) as (program, instances):
+        ((symbol, instance),) = instances.items()
+        given = operands(fmt, size, "bf16")
+        x = reference.to_double(given["x"], "bf16").copy()
+        x[1, 3], x[2, 300] = np.nan, np.inf
+        given["x"] = reference.round_to(x, "bf16")
+        y, _ = outcome(program, instance, symbol, given, "bf16")
+        values = reference.to_double(y, "bf16")
+        assert np.isnan(values[1]).all()
+        assert not np.isfinite(values[2]).any()
+        assert np.isfinite(values[[0, 3]]).all()
+
+
+MISTAKES = {
+    "rows 8 to 15 take the scales of rows 0 to 7": ("lane >> 2, run, 1)", "lane >> 2, run, 0)"),
+    "a slot is filled before it was read": ("            if constexpr (at == Weight::steps - part_steps) read();",
+                                            "            if constexpr (at == 0) read();"),
+    "the parity stays": ("parity ^= 1;", "parity ^= 0;"),
+    "a slot is not waited for": ("                ring.wait();\n", ""),
+    "a row of tiles begins where the last one ended": ("share.units - share.count)", "share.units)"),
+    "the last columns of x are not cleared": ("there && at < with.k ?", "there ?"),
+    "rows past m are stored": ("row < with.n && token < with.m", "row < with.n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake: str) -> None:
+    fmt, dtype = made("int4_g128"), "f16"
+    sizes = ({"m": 1, "n": 82, "k": 9480}, {"m": 3, "n": 82, "k": 9480})
+
+    def change(text: str) -> str:
+        old, new = MISTAKES[mistake]
+        assert old in text
+        return text.replace(old, new)
+
+    wrong = 0
+    with built([entry(fmt.name, suffix, dtype) for suffix in ("v1_large", "v8")], sizes, change) as (program, instances):
+        for (symbol, instance), size in zip(instances.items(), sizes):
+            for order in ORDERS:
+                try:
+                    given = operands(fmt, size, dtype)
+                    wrong += not outcome(program, instance, symbol, given, dtype, order, sms=1)[1].passed
+                except ExecutionError:
+                    wrong += 1
+    assert wrong
+
+
+# ---- which shapes are taken
+
+
+@pytest.mark.parametrize("name", MANIFEST.formats)
+def test_few_aligned_rows_that_fit_are_taken_and_no_others(name: str) -> None:
+    one, many = entry(name, "v1"), entry(name, "v8")
+    sms = {"sms": 132, "n": 4096}
+    assert [m for m in range(20) if suits(one, {**sms, "m": m, "k": 4096})] == [1]
+    assert [m for m in range(20) if suits(many, {**sms, "m": m, "k": 4096})] == [*range(1, 9)]
+    for instance in (one, many):
+        assert not suits(instance, {**sms, "m": 1, "k": 4092})
+        assert not suits(instance, {**sms, "m": 1, "k": 1 << 20})
+        for m, k in ((1, 8), (1, 28672), (8, 4096), (8, 14336), (2, 57344)):
+            size = {**sms, "m": m, "k": k}
+            if suits(instance, size):
+                assert evaluate(instance.shared, size) <= TARGET.shared_max
+
+
+def test_larger_copies_are_for_large_matrices() -> None:
+    def first(n: int, k: int) -> str:
+        return next(i for i in entries("int4_g128") if suits(i, {"m": 1, "n": n, "k": k, "sms": 132})).suffix
+
+    assert [first(14336, 4096), first(4096, 14336), first(28672, 8192)] == ["v1", "v1", "v1_large"]
+    assert all(i.suffix != "v1_large" for name in ("int8", "nf4", "int5") for i in entries(name))
+
+
+def test_a_multiprocessor_has_as_many_blocks_as_fit() -> None:
+    one = entry("int4_g128", "v1")
+
+    def blocks(n: int, k: int) -> int:
+        return evaluate(one.grid[0], {"m": 1, "n": n, "k": k, "sms": 132})
+
+    assert blocks(14336, 4096) == blocks(28672, 8192) == 264
+    assert blocks(28672, 57344) == 132
+    assert blocks(33, 4096) == 3
+
+
+def test_it_declares_what_it_needs() -> None:
+    for name in MANIFEST.formats:
+        for instance in entries(name, "f16"):
+            assert instance.pdl
+            assert instance.gate == "hmma"
+            assert not instance.maps
+            assert not instance.workspace
+        assert len({i.suffix for i in qgemv.further(made(name), "f16", TARGET)}) <= 6
+
+
+def test_a_format_without_room_for_its_rings_has_none() -> None:
+    fmt, wrong = format_of("dense", {"element": {"int": 8, "symmetric": True}, "block": 1, "scale": "f32"})
+    assert fmt is not None, wrong
+    assert [i.suffix for i in qgemv.instances(fmt, "f16", TARGET)] == []
