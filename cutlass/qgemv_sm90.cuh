@@ -88,8 +88,9 @@ struct Tile {
     static constexpr bool scaled = Weight::scaled && !fold;
     static constexpr int sharers = Weight::runs >= 4 ? 4 : 1, shares = Weight::runs / sharers;
     static constexpr bool split = tokens == 1 && scaled && sharers > 1;
-    // A unit's words are read in parts, which leaves registers.
-    static constexpr int parts = Weight::vectors % 2 == 0 && Weight::steps % 8 == 0 ? 2 : 1;
+    // The step for which 16 bytes of a lane's words are read, a while after those before them: that leaves
+    // registers. Four steps have `bits` words.
+    static WOOTZ_FN constexpr int first_step(int vector) { return 4 * vector / Weight::bits * 4; }
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
     static constexpr bool held = Weight::zeroed || fold || linear;
 
@@ -131,32 +132,29 @@ template <class Tile>
 struct Ring {
     bulk::Address to, barriers;
     const uint8_t* from;
-    uint32_t chunk, left;  // next to be copied, and how many are not
-    int fill, take;        // slots
-    uint32_t parity;       // of `take`
+    uint32_t chunk, left;   // next to be copied, and how many are not
+    uint32_t slot, parity;  // that is read
 
     WOOTZ_FN Ring(const Arguments& with, const Share<Tile>& share, uint8_t* shared, int warp, uint32_t tiles)
         : to(bulk::address_of(shared + warp * (Tile::slots * Tile::slot_bytes))),
           barriers(bulk::address_of(shared + Tile::barriers_at + warp * (Tile::slots * 8))),
-          from(with.units + (static_cast<uint64_t>(blockIdx.x) * share.units + share.begin) *
-                                Tile::Weight::unit_bytes),
+          from(with.units +
+               (static_cast<uint64_t>(blockIdx.x) * share.units + share.begin) * Tile::Weight::unit_bytes),
           chunk(0),
           left(tiles * share.chunks),
-          fill(0),
-          take(0),
+          slot(0),
           parity(0) {}
 
-    // All lanes come here; the first one copies. after: 0, in a way that the compiler does not know, of what was
-    // read from the slot.
-    WOOTZ_FN void copy(const Share<Tile>& share, int lane, uint32_t after = 0) {
+    // Fills a slot, which has been read. All lanes come here; the first one copies. after: 0, in a way that
+    // the compiler does not know, of what was read.
+    WOOTZ_FN void copy(const Share<Tile>& share, int lane, uint32_t to_slot, uint32_t after = 0) {
         if (left == 0) return;
         const uint32_t bytes = share.units_of(chunk) * Tile::Weight::unit_bytes;
         if (lane == 0) {
-            bulk::barrier_expect(barriers + fill * 8 + after, bytes);
-            bulk::copy(to + fill * Tile::slot_bytes, from, bytes, barriers + fill * 8);
+            bulk::barrier_expect(barriers + to_slot * 8 + after, bytes);
+            bulk::copy(to + to_slot * Tile::slot_bytes, from, bytes, barriers + to_slot * 8);
         }
         left--;
-        fill = fill + 1 == Tile::slots ? 0 : fill + 1;
         chunk++;
         from += bytes;
         if (chunk == share.chunks) {
@@ -164,18 +162,18 @@ struct Ring {
             from += (static_cast<uint64_t>(gridDim.x) * share.units - share.count) * Tile::Weight::unit_bytes;
         }
     }
-    WOOTZ_FN void wait() const { bulk::barrier_wait(barriers + take * 8, parity); }
+    WOOTZ_FN void wait() const { bulk::barrier_wait(barriers + slot * 8, parity); }
     WOOTZ_FN void advance() {
-        take++;
-        if (take == Tile::slots) {
-            take = 0;
+        slot++;
+        if (slot == Tile::slots) {
+            slot = 0;
             parity ^= 1;
         }
     }
 };
 
-// Puts this warp's columns of x into shared memory, zero past k; rows are `pitch` elements apart. -> the power
-// of two that they were multiplied by.
+// Puts this warp's columns of x into shared memory, zero past k; rows are `pitch` elements apart. -> the
+// power of two that they were multiplied by.
 template <class Tile>
 WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* staged, uint32_t pitch,
                    int lane) {
@@ -237,8 +235,8 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
     return power;
 }
 
-// A table of pairs: those of code l and code h at 128 (l + 16 h), once for each lane, so that no two lanes of a
-// warp meet in a bank.
+// A table of pairs: those of code l and code h at 128 (l + 16 h), once for each lane, so that no two lanes of
+// a warp meet in a bank.
 template <class Tile>
 WOOTZ_FN void make_table(uint8_t* table) {
     uint32_t* to = reinterpret_cast<uint32_t*>(table) + threadIdx.x % 32;
@@ -279,20 +277,21 @@ struct Lane {
     uint32_t words[Weight::words];
     float scales[Tile::scaled ? Tile::shares : 1][2];
 
-    // The words of part `Part` of a unit; with the first the scales of all.
-    template <int Part>
+    // The words of a unit that its step `Step` is the first to need; with the first step's the scales of all.
+    template <int Step>
     WOOTZ_FN void load(const uint8_t* unit) {
-        constexpr int vectors = Weight::vectors / Tile::parts;
-        unroll<vectors>([&](auto index) {
-            constexpr int i = Part * vectors + index.value;
-            const uint4 v = *reinterpret_cast<const uint4*>(unit + (i * 32 + lane) * 16);
-            words[4 * i] = v.x;
-            words[4 * i + 1] = v.y;
-            words[4 * i + 2] = v.z;
-            words[4 * i + 3] = v.w;
+        unroll<Weight::vectors>([&](auto index) {
+            constexpr int i = index.value;
+            if constexpr (Tile::first_step(i) == Step) {
+                const uint4 v = *reinterpret_cast<const uint4*>(unit + (i * 32 + lane) * 16);
+                words[4 * i] = v.x;
+                words[4 * i + 1] = v.y;
+                words[4 * i + 2] = v.z;
+                words[4 * i + 3] = v.w;
+            }
         });
-        if constexpr (Part == 0) sides = unit + Weight::code_bytes;
-        if constexpr (Part == 0 && Tile::scaled) {
+        if constexpr (Step == 0) sides = unit + Weight::code_bytes;
+        if constexpr (Step == 0 && Tile::scaled) {
             unroll<Tile::shares>([&](auto i) {
                 const int run = i.value * Tile::sharers + (Tile::sharers > 1 ? lane % Tile::sharers : 0);
                 scales[i.value][0] = Weight::level(sides, tensor, lane >> 2, run, 0);
@@ -304,8 +303,10 @@ struct Lane {
     // Of bits that depend on every register that was loaded.
     WOOTZ_FN uint32_t loaded() const {
         uint32_t bits = 0;
-        unroll<Weight::vectors / Tile::parts>(
-            [&](auto i) { bits |= words[4 * (Weight::vectors - 1 - i.value)]; });
+        unroll<Weight::vectors>([&](auto i) {
+            if constexpr (Tile::first_step(i.value) == Tile::first_step(Weight::vectors - 1))
+                bits |= words[4 * i.value];
+        });
         if constexpr (Tile::scaled) {
             unroll<Tile::shares>([&](auto i) {
                 bits |= fragment::as_bits(scales[i.value][0]) | fragment::as_bits(scales[i.value][1]);
@@ -335,8 +336,8 @@ struct Lane {
         }
     }
 
-    // Adds a unit's products. x: this lane's row of the matrices of its first two steps; read: called once its
-    // words and scales are in registers.
+    // Adds a unit's products. x: this lane's row of the matrices of its first two steps; read: called once
+    // its words and scales are in registers.
     template <class Read>
     WOOTZ_FN void multiply(float (&sums)[4], bulk::Address x, const uint8_t* unit, Read&& read) {
         float run[4] = {0, 0, 0, 0}, ones[4] = {0, 0, 0, 0};
@@ -344,9 +345,8 @@ struct Lane {
         unroll<Weight::steps>([&](auto step) {
             constexpr int at = step.value, run_steps = Tile::fold ? 1 : Weight::run / 16;
             constexpr bool first = at % run_steps == 0, last = at % run_steps == run_steps - 1;
-            constexpr int part_steps = Weight::steps / Tile::parts;
-            if constexpr (at % part_steps == 0) load<at / part_steps>(unit);
-            if constexpr (at == Weight::steps - part_steps) read();
+            load<at>(unit);
+            if constexpr (at == Tile::first_step(Weight::vectors - 1)) read();
             if constexpr (at % 2 == 0) bulk::load_matrices(loaded, x + at * 32);
             const uint32_t b[2] = {loaded[at % 2 * 2], loaded[at % 2 * 2 + 1]};
             uint32_t a[4];
@@ -427,7 +427,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < Tile::slots; i++) ring.copy(share, lane);
+    for (int i = 0; i < Tile::slots; i++) ring.copy(share, lane, i);
 
     if constexpr (Tile::table) make_table<Tile>(shared + Tile::table_at);
 
@@ -449,7 +449,8 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     weights.table = shared + Tile::table_at;
     // Rows past m repeat the last one.
     const uint32_t row = Tile::tokens == 1 ? 0 : min(static_cast<uint32_t>(lane) % 8, with.m - 1);
-    const bulk::Address x = bulk::address_of(staged + row * pitch + share.begin * Weight::unit_k + lane / 8 * 8);
+    const bulk::Address x =
+        bulk::address_of(staged + row * pitch + share.begin * Weight::unit_k + lane / 8 * 8);
     const uint8_t* slots = shared + warp * (Tile::slots * Tile::slot_bytes);
     float* sums_of = reinterpret_cast<float*>(shared + Tile::sums_at);
 
@@ -464,7 +465,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
 #pragma unroll 1
             for (uint32_t chunk = 0; chunk < share.chunks; chunk++) {
                 const uint32_t units = share.units_of(chunk);
-                const uint8_t* unit = slots + ring.take * Tile::slot_bytes;
+                const uint8_t* unit = slots + ring.slot * Tile::slot_bytes;
                 ring.wait();
 #pragma unroll 1
                 for (uint32_t u = 0; u < units; u++) {
@@ -472,13 +473,13 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
                         if (Tile::held || u + 1 < units) return;
                         __syncwarp();
                         // A copy does not wait for loads in flight. (k has no sign bit.)
-                        ring.copy(share, lane, weights.loaded() & with.k >> 31);
+                        ring.copy(share, lane, ring.slot, weights.loaded() & with.k >> 31);
                     });
                     unit += Weight::unit_bytes;
                 }
                 if (Tile::held) {
                     __syncwarp();
-                    ring.copy(share, lane);
+                    ring.copy(share, lane, ring.slot);
                 }
                 ring.advance();
                 at += Tile::units * Weight::unit_k * 2;

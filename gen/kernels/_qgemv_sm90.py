@@ -104,7 +104,7 @@ def usual(layout: Fragment, table: bool) -> dict[str, tuple[Tile, tuple[Formula,
         one = Tile(1, 16, 2, 1, 1, table)
     else:
         one = Tile(1, 8, 2, 1, 2)
-    found = {"v1": (one, ()), "v8": (many, ())}
+    found: dict[str, tuple[Tile, tuple[Formula, ...]]] = {"v1": (one, ()), "v8": (many, ())}
     if layout.bits <= 4 and not table:
         # Larger copies for what takes long; less group memory, so that the next launch begins early, else.
         large: Formula = ["ge", ["mul", "n", "k"], LARGE]
@@ -131,8 +131,8 @@ def looked_up(weights: Weights) -> bool:
 
 
 def decoder(fmt: Format, dtype: str, target: Target) -> tuple[Weights, bool]:
-    """The decoder, and whether x has to be lifted for it: numbers without their power of two, where that saves
-    a multiplication and does no harm."""
+    """The decoder, and whether x has to be lifted for it: numbers lack their power of two where that saves a
+    multiplication and does no harm."""
     plain = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
     bare = Weights(fmt, KINDS[dtype], target, f"Bare_{dtype}", bare=True)
     exponent = bare.plan.exponent
@@ -216,8 +216,8 @@ def _text(tile: Tile, layout: Fragment, weights: Weights, lift: bool) -> str:
 using $SYMBOL_tile = gemv::Tile<{name}, {numbers}, gemv::Scaling::{scaling}, {flags}>;
 static_assert($SYMBOL_tile::x_at == {tile.fixed(layout)}, "");
 extern "C" __global__ void __launch_bounds__({tile.threads}, {tile.blocks})
-    $SYMBOL(const uint16_t* x, const uint8_t* __restrict__ w_units{fields}, uint16_t* y, uint32_t m, uint32_t n,
-            uint32_t k)
+    $SYMBOL(const uint16_t* x, const uint8_t* __restrict__ w_units{fields}, uint16_t* y,
+            uint32_t m, uint32_t n, uint32_t k)
 {{
     extern __shared__ __align__(128) uint8_t memory[];
     const float levels[{max(1, len(levels))}] = {{{", ".join(levels) or "1.0f"}}};

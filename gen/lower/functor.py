@@ -346,9 +346,7 @@ def _repeats(positions: Sequence[tuple[int, ...]], steps: int, bits: int) -> boo
     )
 
 
-def functor(
-    fmt: Format, activations: str, target: Target, name: str = "Weight", bare: bool = False
-) -> str:
+def functor(fmt: Format, activations: str, target: Target, name: str = "Weight", bare: bool = False) -> str:
     """The C++ struct `name` that decodes a format's packed words to pairs of "f16" or "bf16"; it needs the
     header cutlass/fragment.cuh. bare: decoded floats lack their power of two, even where products may then be
     less than any number of f32; `exponent` has it.

@@ -32,9 +32,7 @@ class Weights:
     @property
     def question(self) -> Question:
         """What the ways to decode are asked."""
-        return Question(
-            self.fmt.element, self.layout.positions, self.kind, self.target, self.name, self.bare
-        )
+        return Question(self.fmt.element, self.layout.positions, self.kind, self.target, self.name, self.bare)
 
     @cached_property
     def plan(self) -> Plan:

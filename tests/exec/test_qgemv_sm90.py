@@ -1,5 +1,5 @@
-"""qmm_packed for up to 8 rows of x on sm_90a (cutlass/qgemv_sm90.cuh): the emitted text of each tile, executed
-on the CPU with twins of bulk copies and barriers, against the reference."""
+"""qmm_packed for up to 8 rows of x on sm_90a (cutlass/qgemv_sm90.cuh): the emitted text of each tile, run on
+the CPU with twins of bulk copies and barriers, against the reference."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 MANIFEST = plan.load(HERE.parents[1] / "kernels.yaml")
 TARGET = MANIFEST.targets["sm_90a"]
 TWINS = (HERE / "twins" / "bulk.h").read_text()
-DYNAMIC, MEMORY = "extern __shared__ __align__(128) uint8_t memory[];", "__shared__ __align__(128) uint8_t memory"
+MEMORY = "__shared__ __align__(128) uint8_t memory"
 
 SIZES = (
     {"m": 1, "n": 37, "k": 2600},  # several tiles, the last ones short in rows and in k
@@ -67,7 +67,9 @@ def text_of(instances: dict[str, Instance], sizes: tuple[dict[str, int], ...] = 
     for symbol, instance in instances.items():
         few = [size for size in sizes if (size["m"] == 1) == instance.suffix.startswith("v1")] or sizes
         most = max(evaluate(instance.shared, size) for size in few)
-        parts.append(instance.text.replace(templates.SYMBOL, symbol).replace(DYNAMIC, f"{MEMORY}[{most}];"))
+        parts.append(
+            instance.text.replace(templates.SYMBOL, symbol).replace(f"extern {MEMORY}[]", f"{MEMORY}[{most}]")
+        )
     return TWINS + templates.inline(["qgemv_sm90.cuh"], parts)
 
 
@@ -78,7 +80,13 @@ def operands(fmt: Format, size: dict[str, int], dtype: str) -> dict[str, Any]:
 
 
 def outcome(
-    program: Program, instance: Instance, symbol: str, given: dict[str, Any], dtype: str, order: int = 0, sms: int = 2
+    program: Program,
+    instance: Instance,
+    symbol: str,
+    given: dict[str, Any],
+    dtype: str,
+    order: int = 0,
+    sms: int = 2,
 ) -> tuple[Any, reference.Comparison]:
     """The bits of y, and how they compare."""
     (m, k), n = given["x"].shape, given["w"].shape[0]
@@ -90,7 +98,9 @@ def outcome(
 
 
 @contextmanager
-def built(some: list[Instance], sizes: tuple[dict[str, int], ...] = SIZES, change: Any = None) -> Iterator[Any]:
+def built(
+    some: list[Instance], sizes: tuple[dict[str, int], ...] = SIZES, change: Any = None
+) -> Iterator[Any]:
     instances = {f"{i.suffix}_{at}": i for at, i in enumerate(some)}
     text = text_of(instances, sizes)
     entries = [entry_of(i, symbol) for symbol, i in instances.items()]
@@ -136,7 +146,9 @@ def test_sums_of_more_tiles_than_may_wait() -> None:
     with built([entry(fmt.name, suffix, dtype) for suffix in ("v1", "v8")], sizes) as (program, instances):
         for (symbol, instance), size in zip(instances.items(), sizes):
             for order in ORDERS:
-                _, compared = outcome(program, instance, symbol, operands(fmt, size, dtype), dtype, order, sms=1)
+                _, compared = outcome(
+                    program, instance, symbol, operands(fmt, size, dtype), dtype, order, sms=1
+                )
                 assert compared.passed, (symbol, compared)
 
 
@@ -170,8 +182,8 @@ def test_numbers_that_are_none_stay_so() -> None:
 
 MISTAKES = {
     "rows 8 to 15 take the scales of rows 0 to 7": ("lane >> 2, run, 1)", "lane >> 2, run, 0)"),
-    "a slot is filled before it was read": ("            if constexpr (at == Weight::steps - part_steps) read();",
-                                            "            if constexpr (at == 0) read();"),
+    "a slot is filled before it was read": ("(at == Tile::first_step(Weight::vectors - 1)) read()",
+                                            "(at == 0) read()"),
     "the parity stays": ("parity ^= 1;", "parity ^= 0;"),
     "a slot is not waited for": ("                ring.wait();\n", ""),
     "a row of tiles begins where the last one ended": ("share.units - share.count)", "share.units)"),
@@ -191,7 +203,8 @@ def test_a_mistake_is_found(mistake: str) -> None:
         return text.replace(old, new)
 
     wrong = 0
-    with built([entry(fmt.name, suffix, dtype) for suffix in ("v1_large", "v8")], sizes, change) as (program, instances):
+    some = [entry(fmt.name, suffix, dtype) for suffix in ("v1_large", "v8")]
+    with built(some, sizes, change) as (program, instances):
         for (symbol, instance), size in zip(instances.items(), sizes):
             for order in ORDERS:
                 try:

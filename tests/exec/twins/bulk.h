@@ -29,7 +29,8 @@ inline uint64_t of_block = 0;
 inline std::vector<Copy>& under_way(int line) {
     if (of_block != lanes_block_count()) {
         of_block = lanes_block_count();
-        if (!copies.empty()) lanes_fail("a block ended while copies into its shared memory were under way", line);
+        if (!copies.empty())
+            lanes_fail("a block ended while copies into its shared memory were under way", line);
     }
     return copies;
 }
