@@ -142,7 +142,8 @@ class Gemv:
     declares the arguments. rows: of weights; times: products of a row of activations each, which are blocks
     along y, in place of one of up to 8 rows; beside: bytes of group memory that activations need beside their
     tile: they cost much to read again, so that a lone thread stages them, too; packed: w's rows are whole
-    chunks of a layout and x is plain, so that a lone thread may take words side by side."""
+    chunks of a layout and x is plain, so that a lone thread may take words side by side; overlaps: launches
+    may begin early, as the one before does not write to w: see `Builder.grid_wait`."""
 
     weights: Format
     target: Target
@@ -151,6 +152,7 @@ class Gemv:
     times: Formula = ""
     beside: int = 0
     packed: bool = False
+    overlaps: bool = False
 
     def variants(self, options: dict[str, str]) -> Iterable[Variant]:
         """Every variant, fewest rows of activations first."""
@@ -204,7 +206,7 @@ class Gemv:
                 return
             lane, group = b.thread() % self.target.simd, b.thread() // self.target.simd
             sums = b.local("sums", "f32", tile.rows * tile.m * tile.lanes)
-            Walk(b, o, tile, walk, lane, group, sums).run()
+            Walk(b, o, tile, walk, lane, group, sums, self.overlaps).run()
 
         return build
 
@@ -241,12 +243,15 @@ class Walk:
     lane: Val
     group: Val
     sums: Ref
+    overlaps: bool
 
     def run(self) -> None:
         b, tile, size = self.b, self.tile, self.tile.rows * self.walk.chunk_words
         words, chunks = b.local("words", "u32", size), self.o.w.chunks()
         if not tile.waves:
             row0 = (b.block() * tile.groups + self.group) * tile.rows
+            if self.overlaps:  # blocks end as others begin, and need not say that the next launch may
+                b.grid_wait(tuple(self.o.w.fields.values()))
             self._clear()
             with b.loop(self.lane, chunks, b.simd) as chunk:
                 self._load(row0, chunk, words)
@@ -261,6 +266,9 @@ class Walk:
         end = b.minimum(self.o.n, start + share)
         with b.when((self.lane < chunks) & (start < end)):
             self._load(start + self.group * tile.rows, self.lane, words)
+        if self.overlaps:
+            b.grid_wait(tuple(self.o.w.fields.values()))
+            b.grid_release()
         with b.loop(start, end, stride) as base:
             row0 = base + self.group * tile.rows
             mine = b.select(row0 < end, chunks, 0)
