@@ -23,7 +23,7 @@ def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
         w.declare_pitches(k)
         return Operands(w, Plain(b, x, m, k), y, m, n, k)
 
-    return Gemv(fmt, target, operands, packed=True, overlaps=True)
+    return Gemv(fmt, target, operands, packed=True, overlaps=True, fused=True)
 
 
 FAMILY = Family(
