@@ -395,12 +395,13 @@ class Segment:
                     )
                     b.store(self.partial, i, product)
 
-    def _weights(self, r: Val, step: Val, at: int) -> list[Val]:
-        """`vector` weights of a row before what `close` does."""
+    def _weights(self, r: Val, step: Val, at: int) -> Iterator[Val]:
+        """`vector` weights of a row before what `close` does, each made when it is asked for."""
         w, view, vector = self.o.w, self._view(r, step), self.walk.vector
         if self.fused:
-            return w.decode_less(view, at, vector, self.b.load(self.zeros, r))
-        return [self._weight(value, r) for value in w.decode(view, at, vector)]
+            yield from w.decode_less(view, at, vector, self.b.load(self.zeros, r))
+        else:
+            yield from (self._weight(value, r) for value in w.decode(view, at, vector))
 
     def _weight(self, value: Val, r: Val) -> Val:
         """One from a decoded value: whole where the zero point is added after scaling."""

@@ -64,3 +64,12 @@ def test_what_writes_weights_is_waited_for(kernel: str, writes: bool) -> None:
     assert found.entries
     assert {entry.packs for entry in loaded(kernel, found)} == {writes}
     assert not any(entry.early for entry in loaded(kernel, found))
+
+
+def test_qgemv_alone_asks_for_it_and_takes_zero_points_off_in_one() -> None:
+    """Kernels that share its body have the text that their evidence is about."""
+    alone, beside = emitted("qgemv", "sm_90a", "uint4_z"), emitted("qgemv_batched", "sm_90a", "uint4_z")
+    assert "grid_" not in beside.text
+    assert not any(entry.early for entry in loaded("qgemv_batched", beside))
+    assert ") - zeros[" in beside.text
+    assert ") - zeros[" not in alone.text
