@@ -72,11 +72,16 @@ class Tile:
         """Whether the smallest x fits as well."""
         return self.fixed(layout) + self.tokens * (2 * layout.columns + 16) <= most
 
-    def shared(self, layout: Fragment) -> Formula:
+    def needed(self, layout: Fragment) -> Formula:
         """Bytes of group memory."""
         pitch: Formula = ["add", ["mul", ["ceildiv", "k", layout.columns], 2 * layout.columns], 16]
         rows: Formula = pitch if self.tokens == 1 else ["mul", "m", pitch]
         return ["add", self.fixed(layout), rows]
+
+    def shared(self, layout: Fragment, most: int) -> Formula:
+        """The same, and at least so many that `blocks` fit on a multiprocessor, and no more: where another one
+        fits, blocks are spread unevenly, and some multiprocessors have half as much again to do."""
+        return ["max", self.needed(layout), (most + RESERVED) // (self.blocks + 1) - RESERVED + 16]
 
     def grid(self, layout: Fragment, most: int) -> Formula:
         """Blocks: no more than there are tiles, and than are resident together. most: bytes of group memory
@@ -84,14 +89,14 @@ class Tile:
         blocks: Formula = "sms"
         if self.blocks > 1:
             room = (most + RESERVED) // self.blocks - RESERVED
-            fits: Formula = ["le", self.shared(layout), room]
+            fits: Formula = ["le", self.needed(layout), room]
             blocks = ["mul", "sms", ["add", 1, ["mul", self.blocks - 1, fits]]]
         return ["min", ["ceildiv", "n", ROWS], blocks]
 
     def when(self, layout: Fragment, most: int) -> tuple[Formula, ...]:
         """Rows of x are whole pieces of 16 bytes, and all that one block needs is there."""
         rows: Formula = ["eq", "m", 1] if self.tokens == 1 else ["and", ["ge", "m", 1], ["le", "m", TOKENS]]
-        return (rows, ["eq", ["mod", "k", 8], 0], ["le", self.shared(layout), most])
+        return (rows, ["eq", ["mod", "k", 8], 0], ["le", self.needed(layout), most])
 
 
 def usual(layout: Fragment, table: bool) -> dict[str, tuple[Tile, tuple[Formula, ...]]]:
@@ -178,7 +183,7 @@ def _entry(
         tile.threads,
         (tile.grid(layout, most), 1, 1),
         (*tile.when(layout, most), *when),
-        shared=tile.shared(layout),
+        shared=tile.shared(layout, most),
         pdl=True,
         gate="hmma",
         preamble=(
