@@ -79,8 +79,8 @@ class Tile:
         return ["add", self.fixed(layout), rows]
 
     def shared(self, layout: Fragment, most: int) -> Formula:
-        """The same, and at least so many that `blocks` fit on a multiprocessor, and no more: where another one
-        fits, blocks are spread unevenly, and some multiprocessors have half as much again to do."""
+        """The same, and at least so many that `blocks` fit on a multiprocessor and no more: where another one
+        does, they are spread unevenly, and some multiprocessors have half as much again to do."""
         return ["max", self.needed(layout), (most + RESERVED) // (self.blocks + 1) - RESERVED + 16]
 
     def grid(self, layout: Fragment, most: int) -> Formula:
