@@ -25,7 +25,46 @@ def _us(row: Row) -> str:
     return f"{row['us']:.1f}"
 
 
+def _cases(report: Row) -> list[Row]:
+    """What a suite's lines say, a row a case: how many limits are met, and the ends of what was found."""
+    cases: dict[str, list[Row]] = {}
+    for line in report["lines"]:
+        if line["verdict"] != "stated":
+            cases.setdefault(line["case"], []).append(line)
+    return [
+        {
+            "case": case,
+            "met": sum(line["verdict"] == "met" for line in lines),
+            "all": len(lines),
+            "ends": sorted({min(lines, key=_found)["found"], max(lines, key=_found)["found"]}, key=str),
+        }
+        for case, lines in cases.items()
+    ]
+
+
+def _found(line: Row) -> float:
+    """The first number of what was found."""
+    found = re.search(r"[\d.]+(e[+-]\d+)?", line["found"])
+    return float(found[0]) if found else 0.0
+
+
+def _rows(report: Row) -> list[Row]:
+    rows: list[Row] = report["rows"]
+    return rows
+
+
+READ: dict[str, Callable[[Row], list[Row]]] = {"suite": _cases}
+"""By the report's name: its rows, where those are not `rows`."""
+
 TABLES: dict[str, tuple[Sequence[Column], Callable[[Row], bool]]] = {
+    "suite": (
+        (
+            ("case", lambda r: str(r["case"])),
+            ("met", lambda r: f"{r['met']} of {r['all']}"),
+            ("found", lambda r: " … ".join(text.replace("x_floor", "× floor") for text in r["ends"])),
+        ),
+        lambda r: True,
+    ),
     "qgemv": (
         (
             ("format", lambda r: f"`{r['format']}`"),
@@ -79,8 +118,10 @@ TABLES: dict[str, tuple[Sequence[Column], Callable[[Row], bool]]] = {
 
 def table(report: Path) -> str:
     """The lines of a report's table."""
-    columns, shown = TABLES[report.name.partition("-")[0]]
-    rows = [row for row in json.loads(report.read_text(encoding="utf-8"))["rows"] if shown(row)]
+    name = report.name.partition("-")[0]
+    columns, shown = TABLES[name]
+    read = READ.get(name, _rows)
+    rows = [row for row in read(json.loads(report.read_text(encoding="utf-8"))) if shown(row)]
     spelt = [[name for name, _ in columns], *([spell(row) for _, spell in columns] for row in rows)]
     head, *body = ("| " + " | ".join(cells) + " |\n" for cells in spelt)
     return "".join([head, "|---" * len(columns) + "|\n", *body])

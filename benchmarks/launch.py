@@ -6,7 +6,8 @@ the very same function of the very same cubin. torch's own add and a Triton kern
 beside them where they are installed, and, where nvcc is, the driver's own calls from C++ (launch_floor.cu): a
 kernel's launch, and that of a graph of one kernel. Rounds of all of them alternate; every few launches the
 device is waited for, outside the time taken, so that no queue ever fills. Everything is measured on CUDA's
-default stream, and on one of torch's own.
+default stream, and on one of torch's own. No launch may begin before the last has ended: of one that may, a
+plan makes no graph.
 
 python benchmarks/launch.py [--format mxfp4] [--json FILE] [--artifacts DIR]
 """
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 import wootz
+from wootz.bench.cells import apart
 
 N, K = 256, 512
 BURST, ROUNDS, WARM = 50, 200, 20
@@ -170,7 +172,7 @@ def main() -> None:
     parser.add_argument("--artifacts", help="artifact folder (default: the installed one)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    lib, alone, us = wootz.load(options.artifacts), driver_alone(), {}
+    lib, alone, us = apart(wootz.load(options.artifacts)), driver_alone(), {}
     print(f"{torch.cuda.get_device_name(0)}: four arrays; median microseconds a call")
     for stream in ("default", "own"):
         times, symbol = on_stream(stream, lib, options.format)

@@ -20,7 +20,7 @@ constexpr std::uint64_t kBlockThreads = 1024;
 
 std::uint64_t count(const Dim3& extents) { return extents[0] * extents[1] * extents[2]; }
 
-// The streams, by device, whose last launch wrote packed weights: few, and mostly none.
+// The streams, by device, whose last launch wrote weights: few, and mostly none.
 class PackedStreams {
   public:
     bool holds(int device, driver::Stream stream) const {

@@ -97,8 +97,8 @@ class CudaEntry {
     mutable std::atomic<bool> allowed_cluster_{false};
 };
 
-// An entry point with a shape. packs: it writes packed weights; kernels that may begin early read such before
-// they wait for the launch before them, so that the next one on the same stream may not.
+// An entry point with a shape. packs: it writes a quantised tensor; kernels that may begin early read weights
+// before they wait for the launch before them, so that the next one on the same stream may not.
 class CudaLaunch {
   public:
     // Throws what CudaEntry::allow does.

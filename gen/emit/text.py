@@ -251,7 +251,9 @@ def _args(function: Function) -> tuple[Arg, ...]:
 def _entry(
     function: Function, dtype: str, variant: Variant, types: dict[str, str], before: Function | None
 ) -> Entry:
-    extra: dict[str, Any] = {"gate": variant.gate, "workspace": variant.workspace}
+    extra: dict[str, Any] = {
+        "gate": variant.gate, "workspace": variant.workspace, "pdl": function.waits()
+    }  # fmt: skip
     if before and variant.before:
         launch = Launch(variant.before.suffix, _args(before), before.threads, variant.before.grid)
         extra["prologue"] = [_launch(function.name, launch)]

@@ -66,7 +66,11 @@ def _integer(element: Element) -> tuple[int, int]:
 
 
 def _int_by_mantissa(
-    b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Positions]
+    b: Builder,
+    element: Element,
+    words: Sequence[Val],
+    codes: Sequence[Positions],
+    less: Val | None = None,
 ) -> list[Val]:
     """Integers by writing the code into the mantissa of a power of two and subtracting that power: exact,
     and one bit operation and one subtraction a code where the code lies in one word."""
@@ -81,7 +85,8 @@ def _int_by_mantissa(
                 word, shift = word >> 16, shift - 16  # a code has at most 8 bits, so this always makes room
         power = 2.0 ** (_MANTISSA - shift)
         bits = b.op("and_xor", word, ((1 << element.bits) - 1) << shift, float_bits(power) | (flip << shift))
-        values.append(bits.bitcast("f32") - (power + offset))
+        base = power + offset
+        values.append(bits.bitcast("f32") - (base if less is None else less + base))
     return values
 
 
@@ -246,6 +251,14 @@ def decode(
 ) -> list[Val]:
     """f32 values, each lacking `factor_of`, of the codes whose bits lie at the given positions of `words`."""
     return _way(element, target).decode(b, element, words, codes)
+
+
+def decode_less(
+    b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Positions], less: Val
+) -> list[Val]:
+    """What `decode` gives of an integer element, less an integer of at most 9 bits. All sums here are whole
+    numbers within 2^24, which are exact, so that one subtraction does for both."""
+    return _int_by_mantissa(b, element, words, codes, less)
 
 
 def factor_of(element: Element, target: Target) -> float:

@@ -370,6 +370,17 @@ class Builder:
             mask //= 2
         return value
 
+    # -- launches -------------------------------------------------------------------------------------------
+    def grid_wait(self, early: Sequence[Ref] = ()) -> None:
+        """Programmatic dependent launch: up to here a kernel may run while the launch before it on the stream
+        does, and touches no global memory but `early`, buffers that no such launch writes to. Nothing where
+        targets lack the feature "pdl"; where they have it, no other buffer may be `alone`."""
+        self.effect("grid_wait", (), reads=tuple(early))
+
+    def grid_release(self) -> None:
+        """Comes after `grid_wait`: when every block is here, or has ended, the next launch may begin."""
+        self.effect("grid_release", ())
+
     # -- matrix tiles ---------------------------------------------------------------------------------------
     def tiles(self, name: str, part: str, dtype: str, count: int, shape: MatrixShape) -> Ref:
         """`count` fragments of a SIMD group, uninitialised: the left, right or sum part of `shape`."""

@@ -142,6 +142,10 @@ class Function:
     def shared_bytes(self) -> int:
         return sum(r.size * DTYPES[r.dtype] for r in self.refs if r.space == "shared")
 
+    def waits(self) -> bool:
+        """Whether it waits for the launch before it, and so may begin early."""
+        return any(isinstance(s, Value) and s.op == "grid_wait" for s in self.body.statements)
+
 
 @dataclass(frozen=True)
 class Op:
@@ -214,6 +218,8 @@ OPS: dict[str, Op] = {
     "atomic_add": Op(2, _ANY, "none", "effect"),
     "lane_xor": Op(1, frozenset({"f32", "u32"}), "same", "collective"),  # attrs: mask
     "barrier": Op(0, _ANY, "none", "collective"),
+    "grid_wait": Op(0, _ANY, "none", "effect"),  # for the launch before; `reads` may have been read earlier
+    "grid_release": Op(0, _ANY, "none", "effect"),  # lets the next launch begin, up to its own wait
     # Fragments, by their numbers; memory, by its first element and the distance of its rows. attrs of
     # tile_load: transposed, whether memory holds the transpose.
     "tile_fill": Op(2, _TILE, "none", "collective"),  # number, value
@@ -221,6 +227,9 @@ OPS: dict[str, Op] = {
     "tile_multiply": Op(3, _TILE, "none", "collective"),  # sum, left, right; sum += left * right
     "tile_store": Op(3, _TILE, "none", "collective"),  # number, element, stride; reads the fragment
 }
+
+GRID = ("grid_wait", "grid_release")
+"""What orders launches that overlap (the feature "pdl"); where launches do not, it is no operation at all."""
 
 
 def walk(block: Block) -> Iterator[Statement]:

@@ -14,7 +14,7 @@ from ..formats.axes import Block, Element, Format, wide
 from ..formats.layout import Plane, place
 from ..manifest.target import Target
 from ..variants.family import Formula
-from .decode import decode, decode_wide, extract, factor_of
+from .decode import decode, decode_less, decode_wide, extract, factor_of
 from .dsl import Builder, Val
 from .nodes import Ref
 
@@ -161,6 +161,10 @@ class Packed:
     def decode(self, words: Sequence[Val], element: int, count: int) -> list[Val]:
         """The values, lacking `factor`, of `count` codes from `element`; `words` starts at element 0."""
         return decode(self.b, self.fmt.element, words, self.code_bits(element, count), self.target)
+
+    def decode_less(self, words: Sequence[Val], element: int, count: int, zero: Val) -> list[Val]:
+        """`decode` less a zero point, exactly; both are integers."""
+        return decode_less(self.b, self.fmt.element, words, self.code_bits(element, count), zero)
 
     @property
     def factor(self) -> float:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..manifest.target import Target
-from .nodes import OPS, Block, For, Function, If, Ref, Statement, Value, While, operands, walk
+from .nodes import GRID, OPS, Block, For, Function, If, Ref, Statement, Value, While, operands, walk
 from .verify import verify
 
-Pass = Callable[[Function], None]
+Pass = Callable[[Function, Target], None]
 
 
 def _keep(block: Block, keep: Callable[[Value], bool]) -> bool:
@@ -35,7 +35,13 @@ def _keep(block: Block, keep: Callable[[Value], bool]) -> bool:
     return changed or len(kept) != before
 
 
-def dead_code(function: Function) -> None:
+def launches_in_turn(function: Function, target: Target) -> None:
+    """Drops what orders launches that overlap, where they do not."""
+    if not target.has("pdl"):
+        _keep(function.body, lambda value: value.op not in GRID)
+
+
+def dead_code(function: Function, target: Target) -> None:
     """Removes values that nothing uses, arrays that nothing reads, pointers that nothing follows."""
     while True:
         used: set[Value] = set()
@@ -69,13 +75,13 @@ def dead_code(function: Function) -> None:
     function.refs = [r for r in function.refs if r in mentioned]
 
 
-PASSES: tuple[Pass, ...] = (dead_code,)
+PASSES: tuple[Pass, ...] = (launches_in_turn, dead_code)
 
 
 def run(function: Function, target: Target) -> Function:
     """The function after all passes."""
     verify(function, target)
     for rewrite in PASSES:
-        rewrite(function)
+        rewrite(function, target)
         verify(function, target)
     return function

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..manifest.target import Target
 from . import matrix
-from .nodes import DTYPES, INDEX, OPS, UNSIGNED, Block, For, Function, If, Ref, Value, While, is_const, walk
+from .nodes import (
+    DTYPES,
+    GRID,
+    INDEX,
+    OPS,
+    UNSIGNED,
+    Block,
+    For,
+    Function,
+    If,
+    Ref,
+    Value,
+    While,
+    is_const,
+    walk,
+)
 
 BLOCK, GROUP, LANE = 0, 1, 2
 """Who agrees on a value: the whole block, a SIMD group, or a single lane."""
@@ -40,6 +55,7 @@ def verify(function: Function, target: Target) -> Function:
         raise state.fail(f"group memory is at most {target.shared_bytes} bytes", f"{function.shared_bytes()}")
     _objects(state)
     _once(state)
+    _launches(state)
     for param in function.params:
         if param.ref is not None:
             state.known.add(param.ref)
@@ -77,6 +93,36 @@ def _once(state: _State) -> None:
             what = statement.op if isinstance(statement, Value) else type(statement).__name__.lower()
             raise state.fail("a statement stands in one place", f"{what} twice")
         seen.add(statement)
+
+
+def _launches(state: _State) -> None:
+    """What a kernel reaches before it waits for the launch before it, and after."""
+    function, statements = state.function, state.function.body.statements
+    found = [s for s in walk(function.body) if isinstance(s, Value) and s.op in GRID]
+    names = tuple(s.op for s in found)
+    if names != GRID[: len(names)] or any(s not in statements for s in found):
+        raise state.fail(f"{', then '.join(GRID)} stand once, outside loops and branches", str(names))
+    if not found:
+        return
+    wait, early = found[0], set(found[0].reads)
+    for statement in walk(Block(statements[: statements.index(wait)])):
+        for ref in _reached(statement) if isinstance(statement, Value) else ():
+            if ref.writable or ref not in early:
+                raise state.fail(
+                    "before grid_wait a kernel reads what it names, and writes nothing", ref.name
+                )
+    alone = [p.symbol for p in function.params if p.ref and p.ref.alone and p.ref not in early]
+    if alone and state.target.has("pdl"):  # what is `alone` compilers may reach before a wait
+        raise state.fail("what a kernel may not reach before grid_wait is not `alone`", ", ".join(alone))
+
+
+def _reached(value: Value) -> Iterator[Ref]:
+    """The arguments that an operation reads from or writes to."""
+    for ref in (value.ref, *value.reads) if value.op not in ("offset", "choose") else ():
+        while ref is not None and ref.base is not None:
+            ref = ref.base
+        if ref is not None and ref.space == "global":
+            yield ref
 
 
 def _block(state: _State, block: Block, reach: int) -> None:

@@ -142,7 +142,9 @@ class Gemv:
     declares the arguments. rows: of weights; times: products of a row of activations each, which are blocks
     along y, in place of one of up to 8 rows; beside: bytes of group memory that activations need beside their
     tile: they cost much to read again, so that a lone thread stages them, too; packed: w's rows are whole
-    chunks of a layout and x is plain, so that a lone thread may take words side by side."""
+    chunks of a layout and x is plain, so that a lone thread may take words side by side; overlaps: launches
+    may begin early, as the one before does not write to w: see `Builder.grid_wait`; fused: decoding takes
+    integer zero points off, which costs nothing and gives the same bits."""
 
     weights: Format
     target: Target
@@ -151,6 +153,8 @@ class Gemv:
     times: Formula = ""
     beside: int = 0
     packed: bool = False
+    overlaps: bool = False
+    fused: bool = False
 
     def variants(self, options: dict[str, str]) -> Iterable[Variant]:
         """Every variant, fewest rows of activations first."""
@@ -204,7 +208,7 @@ class Gemv:
                 return
             lane, group = b.thread() % self.target.simd, b.thread() // self.target.simd
             sums = b.local("sums", "f32", tile.rows * tile.m * tile.lanes)
-            Walk(b, o, tile, walk, lane, group, sums).run()
+            Walk(b, o, tile, walk, lane, group, sums, self.overlaps, self.fused).run()
 
         return build
 
@@ -241,12 +245,16 @@ class Walk:
     lane: Val
     group: Val
     sums: Ref
+    overlaps: bool
+    fused: bool
 
     def run(self) -> None:
         b, tile, size = self.b, self.tile, self.tile.rows * self.walk.chunk_words
         words, chunks = b.local("words", "u32", size), self.o.w.chunks()
         if not tile.waves:
             row0 = (b.block() * tile.groups + self.group) * tile.rows
+            if self.overlaps:  # blocks end as others begin, and need not say that the next launch may
+                b.grid_wait(tuple(self.o.w.fields.values()))
             self._clear()
             with b.loop(self.lane, chunks, b.simd) as chunk:
                 self._load(row0, chunk, words)
@@ -261,6 +269,9 @@ class Walk:
         end = b.minimum(self.o.n, start + share)
         with b.when((self.lane < chunks) & (start < end)):
             self._load(start + self.group * tile.rows, self.lane, words)
+        if self.overlaps:
+            b.grid_wait(tuple(self.o.w.fields.values()))
+            b.grid_release()
         with b.loop(start, end, stride) as base:
             row0 = base + self.group * tile.rows
             mine = b.select(row0 < end, chunks, 0)
@@ -305,7 +316,8 @@ class Walk:
         scales, zeros = b.local("scales", "f32", tile.rows), b.local("zeros", "f32", tile.rows)
         partial = b.local("partial", "f32", tile.rows * tile.m * tile.lanes)
         weights = b.local("weights", "f32", tile.rows * walk.vector)
-        state = Segment(b, self.o, tile, walk, row0, chunk, words, scales, zeros, partial, weights, x)
+        fused = self.fused and _whole(self.o.w.fmt)
+        state = Segment(b, self.o, tile, walk, row0, chunk, words, scales, zeros, partial, weights, x, fused)
         with b.loop(0, walk.chunk // walk.span, unroll=True) as span:
             repeats = walk.span // walk.step
             for start in range(0, walk.step, walk.segment):
@@ -314,6 +326,12 @@ class Walk:
                     for at in range(start, start + walk.segment, walk.vector):
                         state.multiply(span * repeats + s, at)
                 state.close(self.sums)
+
+
+def _whole(fmt: Format) -> bool:
+    """Whether weights less their zero points are whole numbers, before scaling."""
+    zero = fmt.zero
+    return zero is not None and zero.domain == "code" and fmt.element.kind == zero.element.kind == "int"
 
 
 @dataclass(frozen=True)
@@ -333,6 +351,7 @@ class Segment:
     partial: Ref
     weights: Ref
     x: Direct | Staged
+    fused: bool
 
     @contextmanager
     def _rows_of_x(self) -> Iterator[Val]:
@@ -362,8 +381,8 @@ class Segment:
         """partial += weights * x for `vector` elements from element `at` of the step."""
         b, tile, vector = self.b, self.tile, self.walk.vector
         with b.loop(0, tile.rows, unroll=True) as r:
-            for j, value in enumerate(self.o.w.decode(self._view(r, step), at, vector)):
-                b.store(self.weights, r * vector + j, self._weight(value, r))
+            for j, value in enumerate(self._weights(r, step, at)):
+                b.store(self.weights, r * vector + j, value)
         with self._rows_of_x() as m:
             xs = b.local("xs", "f32", vector)
             self.x.read(m, self.chunk, step, at, xs)
@@ -376,8 +395,16 @@ class Segment:
                     )
                     b.store(self.partial, i, product)
 
+    def _weights(self, r: Val, step: Val, at: int) -> Iterator[Val]:
+        """`vector` weights of a row before what `close` does, each made when it is asked for."""
+        w, view, vector = self.o.w, self._view(r, step), self.walk.vector
+        if self.fused:
+            yield from w.decode_less(view, at, vector, self.b.load(self.zeros, r))
+        else:
+            yield from (self._weight(value, r) for value in w.decode(view, at, vector))
+
     def _weight(self, value: Val, r: Val) -> Val:
-        """The weight before what `close` does: whole where the zero point is added after scaling."""
+        """One from a decoded value: whole where the zero point is added after scaling."""
         zero = self.o.w.fmt.zero
         if zero is None:
             return value

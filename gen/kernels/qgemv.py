@@ -16,13 +16,14 @@ def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
 
     def operands(b: Builder, walk: Steps) -> Operands:
         w = Packed(b, fmt, target, walk)
-        x = b.buffer("x", dtype)
-        y = b.buffer("y", dtype, "out")
+        alone = not target.has("pdl")  # see `Builder.grid_wait`
+        x = b.buffer("x", dtype, alone=alone)
+        y = b.buffer("y", dtype, "out", alone=alone)
         m, n, k = b.scalar("m"), b.scalar("n"), b.scalar("k")
         w.declare_pitches(k)
         return Operands(w, Plain(b, x, m, k), y, m, n, k)
 
-    return Gemv(fmt, target, operands, packed=True)
+    return Gemv(fmt, target, operands, packed=True, overlaps=True, fused=True)
 
 
 FAMILY = Family(

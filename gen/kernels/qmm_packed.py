@@ -16,7 +16,7 @@ from ..ir.packed import require
 from ..lower.functor import KINDS, Weights, functor
 from ..manifest.target import Target
 from ..variants.family import Arg, Family, Instance, Operand
-from . import _qmm_sm90
+from . import _qgemv_sm90, _qmm_sm90
 
 ACTIVATIONS = {"f16": "HalfActivation", "bf16": "BfloatActivation"}
 """Dtype -> the template's struct."""
@@ -153,15 +153,17 @@ def warp_variants(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]
 
 
 def warpgroup_variants(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
-    """Entries of the template for wgmma, and of the other for rows of x that TMA cannot read; all of the
-    other for formats that do not suit the first."""
+    """Entries for few rows of x; of the template for wgmma; and of the other for rows of x that TMA cannot
+    read; all of the other for formats that do not suit the one for wgmma."""
+    yield from _qgemv_sm90.instances(fmt, dtype, target)
     mine = tuple(_qmm_sm90.instances(fmt, dtype, target))
     yield from mine
     yield from (i for i in warp_variants(fmt, dtype, target) if not mine or i.suffix == "odd")
 
 
 def warpgroup_tiles(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
-    """Further ones, for tuning: of the template for wgmma with other rings, and of the other one."""
+    """Further ones, for tuning: with other rings, and of the template for mma.sync."""
+    yield from _qgemv_sm90.further(fmt, dtype, target)
     mine = tuple(_qmm_sm90.further(fmt, dtype, target))
     yield from mine
     yield from (i for i in warp_variants(fmt, dtype, target) if mine and i.suffix != "odd")

@@ -104,6 +104,17 @@ HELPERS = {
 }
 """
     ),
+    # Programmatic dependent launch. On a host launches follow each other.
+    **{
+        name: f"""__device__ __forceinline__ void {name}()
+{{
+#ifdef __CUDA_ARCH__
+    asm volatile("griddepcontrol.{instruction};" ::: "memory");
+#endif
+}}
+"""
+        for name, instruction in (("grid_wait", "wait"), ("grid_release", "launch_dependents"))
+    },
     "tile_fill": """__device__ __forceinline__ void tile_fill(float (&sum)[4], float value)
 {
     sum[0] = sum[1] = sum[2] = sum[3] = value;
@@ -241,6 +252,8 @@ DIALECT = Dialect(
         "tile_store": _tile_store,
         "store_words": _store_words,
         "barrier": lambda v, a: "__syncthreads();",
+        "grid_wait": lambda v, a: "grid_wait();",
+        "grid_release": lambda v, a: "grid_release();",
         "atomic_add": lambda v, a: f"atomicAdd(&{v.ref.name if v.ref else ''}[{a[0]}], {a[1]});",
     },
     literal=c.literal_of(TYPES, "__uint_as_float({0})"),

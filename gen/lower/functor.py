@@ -346,9 +346,10 @@ def _repeats(positions: Sequence[tuple[int, ...]], steps: int, bits: int) -> boo
     )
 
 
-def functor(fmt: Format, activations: str, target: Target, name: str = "Weight") -> str:
+def functor(fmt: Format, activations: str, target: Target, name: str = "Weight", bare: bool = False) -> str:
     """The C++ struct `name` that decodes a format's packed words to pairs of "f16" or "bf16"; it needs the
-    header cutlass/fragment.cuh.
+    header cutlass/fragment.cuh. bare: decoded floats lack their power of two, even where products may then be
+    less than any number of f32; `exponent` has it.
 
     Its members:
     bits, unit_k, steps (of 16 k in a unit), vectors and words (a lane's codes: 16 and 4 bytes each),
@@ -368,7 +369,7 @@ def functor(fmt: Format, activations: str, target: Target, name: str = "Weight")
     decode_folded<Step>(words, sides, tensor, lane, a): weights, scaled and with zero points, computed in f32
     as every backend computes them and rounded once to the type; codebooks are not rounded before.
     """
-    w = _Text(fmt, KINDS[activations], target, name)
+    w = _Text(fmt, KINDS[activations], target, name, bare)
     made = w.plan
     lines = [*w.constants(), f"using Type = fragment::{w.kind.struct};", "using Pair = uint32_t;"]
     lines += [*w.steps("values", made), *w.levels(), *w.zero(), *w.codes(), *w.decode(), *w.folded()]

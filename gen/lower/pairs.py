@@ -156,13 +156,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Question:
-    """What a way is asked for."""
+    """What a way is asked for. bare: no power of two is multiplied back, whatever range is lost."""
 
     element: Element
     positions: tuple[tuple[int, ...], ...]
     kind: Kind
     target: Target
     name: str
+    bare: bool = False
 
     @property
     def plain(self) -> bool:
@@ -254,7 +255,7 @@ def _float_fits(q: Question) -> bool:
 
 def _float_by_place(q: Question) -> Plan:
     """Small floats by moving sign and magnitude to the type's places; the two biases differ by a power of
-    two, which is left to the scale unless that would lose range.
+    two, which is left to the scale unless that would lose range, and that is not asked for.
 
     A code that is no number has all exponent bits set; adding one at the right bit carries over the
     exponent's end there and nowhere else, and the carry fills the exponent."""
@@ -263,7 +264,7 @@ def _float_by_place(q: Question) -> Plan:
     gap = kind.exponent - e.exponent  # the type's exponent bits above the element's
     special = e.specials != "none" and gap > 0
     power = kind.bias - e.bias
-    factor = 0 if kind.name == "f16" else min(power, kind.bias)
+    factor = 0 if kind.name == "f16" or q.bare else min(power, kind.bias)
     pairs = []
     for place in q.positions:
         magnitude = [(p, at + i) for i, p in enumerate(place[:payload])]

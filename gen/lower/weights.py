@@ -16,12 +16,13 @@ __all__ = ["Weights"]
 
 @dataclass(frozen=True)
 class Weights:
-    """Everything about one functor that its text depends on."""
+    """Everything about one functor that its text depends on. bare: as of a Question."""
 
     fmt: Format
     kind: Kind
     target: Target
     name: str
+    bare: bool = False
 
     @property
     def layout(self) -> Fragment:
@@ -31,7 +32,7 @@ class Weights:
     @property
     def question(self) -> Question:
         """What the ways to decode are asked."""
-        return Question(self.fmt.element, self.layout.positions, self.kind, self.target, self.name)
+        return Question(self.fmt.element, self.layout.positions, self.kind, self.target, self.name, self.bare)
 
     @cached_property
     def plan(self) -> Plan:

@@ -38,7 +38,7 @@ _DIFFERENT = frozenset(
 )
 _PARALLEL = frozenset({
     "thread", "block", "grid", "barrier", "lane_xor", "atomic_add", "tile_fill", "tile_load", "tile_multiply",
-    "tile_store",
+    "tile_store", "grid_wait", "grid_release",
 })  # fmt: skip
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})
 _BITS = {"u32": 32, "i32": 32, "u64": 64}

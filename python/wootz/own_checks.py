@@ -1,7 +1,7 @@
 """The check of a kernel: ours by its name, or the file that its artifact folder ships beside it.
 
-A shipped check is code: it is run by `wootz verify` alone, from the folder that it was asked about, and only
-as the bytes that the folder's index names.
+A shipped check is code: it is run by `wootz verify`, `bench` and `tune` alone, from the folder that they were
+asked about, and only as the bytes that the folder's index names.
 """
 
 from __future__ import annotations

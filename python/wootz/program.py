@@ -76,8 +76,8 @@ class Entry:
 
     shared: bytes of group memory to ask for at launch, where that is no formula. workspace: bytes, None where
     it has none. stub: the prefix of its functions in the stub, which then says how it is launched. early: it
-    may start while the launch before it is still running. packs: it writes packed weights, which early
-    kernels read before they wait for the launch before them.
+    may start while the launch before it is still running. packs: it writes fields of a format: weights, which
+    early kernels read before they wait for the launch before them.
     """
 
     symbol: str
@@ -141,7 +141,7 @@ class Entry:
             prologue,
         )
         entry.conditions = tuple(map(spell, record.get("when") or ()))
-        entry.packs = any(role == "out" and name.endswith(".units") for name, _, role in args)
+        entry.packs = any(role == "out" and "." in name for name, _, role in args)
         return entry
 
     def bind(self, program: Program) -> Any:

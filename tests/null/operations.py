@@ -7,7 +7,7 @@ from itertools import product
 
 from gen.ir import matrix
 from gen.ir.dsl import Builder, Val
-from gen.ir.nodes import DTYPES, OPS, Function, Ref, Value
+from gen.ir.nodes import DTYPES, GRID, OPS, Function, Ref, Value
 from gen.manifest.target import Target
 
 GROUP = 32
@@ -67,6 +67,8 @@ def _special() -> Iterator[tuple[str, str, Build]]:
             lambda b, t=dtype: keep(b, b.make("lane_xor", t, (arg(b, t).value,), {"mask": 1})),
         )
     yield "barrier", "", _barrier
+    for op in GRID:
+        yield op, "", _overlapping
 
 
 def _loop(b: Builder) -> None:
@@ -80,6 +82,13 @@ def _barrier(b: Builder) -> None:
     b.store(s, b.thread(), 1)
     b.barrier()
     keep(b, b.load(s, 0))
+
+
+def _overlapping(b: Builder) -> None:
+    y, n = b.buffer("y", "u32", "out", alone=False), b.scalar("n")
+    b.grid_wait()
+    b.grid_release()
+    b.store(y, b.thread(), n)
 
 
 def _memory() -> Iterator[tuple[str, str, Build]]:

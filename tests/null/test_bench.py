@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import gc
 import json
+import sys
 import types
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +39,7 @@ from wootz.reference import Expected
 from gen.build.index import format_record
 from gen.plan import cells as plan
 from tests.null import loader_tools as tools
+from tests.null import sticky
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +282,79 @@ def test_peers_are_compared_before_they_are_timed(lib: Any) -> None:
     assert peers.ready(broken, given).why == "ZeroDivisionError: division by zero"
     absent = peers.Peer("p", "no_such_package", "cpu", ("*",), "", lambda g: peers.Made((), lambda: 0.0))
     assert peers.ready(absent, given).why.startswith("no_such_package cannot be imported")
+
+
+@pytest.mark.parametrize("when", ["made", "compared", "replayed"])
+def test_a_fault_has_the_name_of_the_peer(lib: Any, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever a peer breaks the device, the kernel and the other peer are not blamed."""
+    device = sticky.Sticky()
+    ran: list[int] = []
+
+    def breaks() -> float:
+        device.broken = True
+        return 0.0
+
+    def launch() -> None:
+        ran.append(1)
+        if when == "replayed" and len(ran) > 3:
+            device.broken = True
+
+    def make(given: peers.Given) -> peers.Made:
+        if when == "made":
+            breaks()
+        return peers.Made([launch], breaks if when == "compared" else lambda: 0.0)
+
+    others = [
+        peers.Peer("good", "numpy", "cpu", ("*",), "", lambda g: peers.Made([lambda: None], lambda: 0.0)),
+        peers.Peer("bad", "numpy", "cpu", ("*",), "", make),
+    ]
+    monkeypatch.setattr(peers, "PEERS", others)
+    roof = ceilings.Ceilings("cpu", {"read": 2.0}, {"f32": 1.0})
+    how = rows.Measuring(lib, device, roof, (), 5)
+    found = rows.attempt(how, cell_of(lib, "qgemv/toy/f32"), {"m": 1, "n": 12, "k": 16})
+    assert found.fault
+    assert found.why == f"FaultError: peer bad: RuntimeError: {sticky.FAULT.splitlines()[0]}"
+
+
+@pytest.mark.parametrize(("errors", "lost"), [(0, False), (1, False), (9, True)])
+def test_a_gpu_is_lost_where_every_call_fails(errors: int, lost: bool) -> None:
+    """An error that is told once, as of a capture, is not a fault."""
+    left = iter([RuntimeError("CUDA error")] * errors)
+
+    def synchronize() -> None:
+        for error in left:
+            raise error
+
+    device = object.__new__(devices.Cuda)
+    device._torch = types.SimpleNamespace(cuda=types.SimpleNamespace(synchronize=synchronize))
+    raised: list[type[Exception]] = []
+    try:
+        with devices.watched(device, "the kernel"):
+            pass
+    except RuntimeError as error:
+        raised.append(type(error))
+    assert raised == ([devices.FaultError] if lost else [RuntimeError] * errors)
+
+
+def test_a_graph_holds_what_its_launches_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capturing the next peer frees unused memory, which the arrays of this one must not be by then."""
+    cuda = types.SimpleNamespace(
+        CUDAGraph=lambda: None, graph=lambda made: contextlib.nullcontext(), synchronize=lambda: None
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+
+    class Array:
+        pass
+
+    weights = Array()
+    seen = weakref.ref(weights)
+    graph: Any = timing.Graph([functools.partial(id, weights)])
+    del weights
+    gc.collect()
+    assert seen() is not None
+    del graph
+    gc.collect()
+    assert seen() is None
 
 
 def test_peers_that_are_not_there() -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import wootz
-from wootz.bench import ceilings, cells, command, devices, peers, suite
+from wootz.bench import ceilings, cells, command, devices, peers, suite, worker
 from wootz.bench.families import family
 from wootz.bench.rows import Measuring, Row
 from wootz.errors import ArgumentError, MissingPackageError
 
 from gen.plan import cells as plan
 from tests.null import loader_tools as tools
+from tests.null import sticky
 
 ROOT = Path(__file__).parents[2]
 
@@ -199,3 +201,85 @@ def test_a_budget_that_is_spent(folder: Path) -> None:
     case = suite.Case("a", cells.Wanted(("copy",), extents={"n": 8}))
     lines = list(suite.run(how, [case], budget=-1.0, note=lambda text: None))
     assert [(line.verdict, line.found[-11:]) for line in lines] == [("missing", "out of time")] * 2
+
+
+# ---- devices that are lost
+
+FAULTS = [
+    {"name": "before", "kernels": ["qgemv"], "shapes": ["12x16"], "want": {"us": 1e9}},
+    {"name": "breaks", "kernels": ["qgemv"], "shapes": ["13x16", "15x16"], "want": {"us": 1e9}},
+    {"name": "kills", "kernels": ["qgemv"], "shapes": ["14x16"], "want": {"us": 1e9}},
+    {"name": "after", "kernels": ["qgemv"], "shapes": ["16x16"], "want": {"us": 1e9}},
+]
+BROKE = (
+    "qgemv/toy/f32/cpu m=1 n=13 k=16: FaultError: the kernel: RuntimeError: " + sticky.FAULT.splitlines()[0]
+)
+
+
+def roof(name: str = "cpu") -> ceilings.Ceilings:
+    """Ceilings that need not be measured."""
+    return ceilings.Ceilings(name, {"read": 2.0, "copy": 4.0}, {"f32": 1.0})
+
+
+def test_a_fault_costs_one_row_and_the_report_is_kept(
+    folder: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows after a fault, and after a process that is killed, are measured by new processes."""
+    path, out = tmp_path / "s.json", tmp_path / "r.json"
+    path.write_text(json.dumps({"cases": FAULTS}))
+    monkeypatch.setattr(command, "open_device", sticky.open_sticky)
+    monkeypatch.setattr(command, "Worker", functools.partial(worker.Worker, open=sticky.open_sticky))
+    monkeypatch.setattr(command, "Ceilings", roof)
+    argv = ["--suite", str(path), "--artifacts", str(folder), "--replays", "5", "--json", str(out)]
+    assert command.main(argv) == 1
+    report = json.loads(out.read_text())
+    verdicts = [(line["case"], line["verdict"]) for line in report["lines"]]
+    assert verdicts == [
+        ("before", "met"), ("breaks", "missing"), ("breaks", "met"), ("kills", "missing"), ("after", "met"),
+    ]  # fmt: skip
+    assert report["lines"][1]["found"] == BROKE
+    killed = "qgemv/toy/f32/cpu m=1 n=14 k=16: the process that measured it was ended by signal 9"
+    assert report["lines"][3]["found"] == killed
+    assert [row["shape"]["n"] for row in report["rows"]] == [12, 15, 16]
+    text, error = capsys.readouterr()
+    assert f"missing  breaks: {BROKE}\n" in text
+    assert "Traceback" not in text + error
+
+
+def test_ceilings_are_measured_once_by_whom_measures(folder: Path) -> None:
+    """What one process has found, the next one is told."""
+    how = Measuring(wootz.load(folder), sticky.Sticky(), roof(), replays=5)
+    with worker.Worker(how, sticky.open_sticky) as attempt:
+        how.ceilings.matrix_tflops.clear()
+        cell = how.lib.index.find("cells", "qgemv/toy/f32/cpu")
+        assert attempt(how, cell, {"m": 1, "n": 4, "k": 16}).row
+        assert how.ceilings.matrix_tflops["f32"] > 0
+        assert how.ceilings.read_gb_s == 2.0
+        assert attempt(how, cell, {"m": 9, "n": 4, "k": 16}).why.startswith("ArgumentError: m is 9")
+
+
+def test_without_another_process_the_rest_is_listed(folder: Path) -> None:
+    how = Measuring(wootz.load(folder), sticky.Sticky(), roof(), replays=5)
+    cases = [suite.Case(each["name"], cells.Wanted(("qgemv",), shapes=each["shapes"])) for each in FAULTS]  # type: ignore[arg-type]
+    lines = list(suite.run(how, cases, note=lambda text: None))
+    assert [line.verdict for line in lines] == ["stated", *["missing"] * 4]
+    assert lines[1].found == BROKE
+    assert {line.found.partition(": ")[2] for line in lines[2:]} == {
+        "not measured: its process has lost the device"
+    }
+
+
+def test_a_fault_ends_a_plain_run(folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows before it are told; with none before it, the fault alone."""
+    monkeypatch.setattr(command, "open_device", sticky.open_sticky)
+    monkeypatch.setattr(command, "Ceilings", roof)
+    argv = ["--artifacts", str(folder), "--kernels", "qgemv", "--replays", "5", "--shapes"]
+    assert command.main([*argv, "12x16,13x16,16x16"]) == 1
+    text, error = capsys.readouterr()
+    assert "m=1 n=12 k=16" in text
+    assert f"{BROKE.replace('FaultError: ', '')}; not measured after it: 1\n" in text
+    assert error == ""
+    assert command.main([*argv, "13x16,16x16"]) == 2
+    text, error = capsys.readouterr()
+    assert (text, error.count("\n")) == ("", 1)
+    assert "wootz bench: the kernel: RuntimeError: CUDA error" in error

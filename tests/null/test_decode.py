@@ -20,7 +20,7 @@ from wootz.formats.sample import random_tensor
 from gen.formats import axes
 from gen.formats.axes import Element
 from gen.formats.grammar import format_of
-from gen.ir.decode import KINDS, decode, decode_wide, factor_of
+from gen.ir.decode import KINDS, decode, decode_less, decode_wide, factor_of
 from gen.ir.dsl import Builder
 from gen.ir.nodes import Function
 from gen.manifest.target import Target
@@ -186,6 +186,36 @@ def test_an_f16_holds_no_more_than_it_can() -> None:
     assert not through.applies(axes.floating(5, 1), host.PAIRS)
     assert through.applies(axes.floating(5, 2), host.PAIRS)
     assert through.applies(axes.floating(4, 3), host.PAIRS)
+
+
+ZEROS = (-256.0, -1.0, 0.0, 1.0, 15.0, 255.0, 256.0)
+
+
+def less(index: int, element: Element) -> Function:
+    """y[item][place] = the value there, less z[item]."""
+
+    def build(b: Builder) -> None:
+        w, z = b.buffer("w", "u32"), b.buffer("z", "f32")
+        y, items, some = b.buffer("y", "f32", "out"), b.scalar("items"), where(element)
+        with b.loop(0, items) as item:
+            words = [b.load(w, item * WORDS + i) for i in range(WORDS)]
+            for j, value in enumerate(decode_less(b, element, words, some, b.load(z, item))):
+                b.store(y, item * len(some) + j, value)
+
+    return host.function(case(index), build)
+
+
+def test_integers_less_zero_points(tmp_path: Path) -> None:
+    """To the bit what a subtraction after decoding gives."""
+    kinds = [e for e in integers() if e.bits in (1, 2, 4, 5, 8)]
+    made = host.Library(tmp_path, [less(i, e) for i, e in enumerate(kinds)], "-O0")
+    z = np.resize(np.array(ZEROS, F32), ITEMS)
+    for index, element in enumerate(kinds):
+        some = where(element)
+        y = np.full((ITEMS, len(some)), 12345, F32)
+        made.run(case(index), {"w": random_words(), "z": z, "y": y}, items=ITEMS)
+        wanted = [table_of(element)[codes_at(positions)].view(F32) - z for positions in some]
+        np.testing.assert_array_equal(y.view(U32), np.stack(wanted, 1).view(U32), str(element))
 
 
 def test_powers_of_two_at_both_ends(library: host.Library) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from gen.ir import passes
 from gen.ir.dsl import Builder, DslError
-from gen.ir.nodes import Block, For, Value, fold, is_const, walk
-from tests.null.programs import GPU, builder, staged
+from gen.ir.nodes import GRID, Block, For, Value, fold, is_const, walk
+from gen.lower import cuda
+from tests.null.programs import GPU, IN_TURN, builder, overlapping, staged
 
 
 # ------------------------------------------------------------ the DSL
@@ -144,6 +145,23 @@ def test_errors(use: Callable[[Builder], Any], message: str) -> None:
 def texts(block: Block) -> Iterator[str]:
     for s in walk(block):
         yield s.op if isinstance(s, Value) else type(s).__name__
+
+
+def test_launches_in_turn_wait_for_nothing() -> None:
+    """Not a word of it is left; where they overlap, the wait stays, and is in the text."""
+    texts = []
+    for target in (GPU, IN_TURN):
+        b = builder()
+        overlapping(b)
+        function = passes.run(b.function, target)
+        texts.append(cuda.render([function]))
+        assert function.waits() == (target is GPU)
+    assert [text.count(op) for text in texts for op in GRID] == [2, 2, 0, 0]
+    early, rest = texts[0].split("    grid_wait();\n    grid_release();\n")
+    assert "= w_at0[" in early
+    assert "x[" in rest
+    assert "griddepcontrol.wait;" in early
+    assert "griddepcontrol.launch_dependents;" in early
 
 
 def test_dead_code_goes() -> None:

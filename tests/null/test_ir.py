@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import sys
 import traceback
@@ -17,7 +18,7 @@ from gen.ir.dsl import Builder, Val
 from gen.ir.nodes import MATH, OPS, For, If, MatrixShape, Op, Ref, Value
 from gen.ir.verify import VerifyError
 from gen.manifest.target import Target
-from tests.null.programs import GPU, builder, staged
+from tests.null.programs import GPU, IN_TURN, builder, overlapping, staged
 
 Build = Callable[[Builder], None]
 
@@ -146,6 +147,61 @@ def _lanes_by_a_branch(b: Builder) -> None:
 def _lane_by_part_of_a_group(b: Builder) -> None:
     with b.when((b.thread() // 16).eq(0)):
         b.lane_sum(b.thread().cast("f32"))
+
+
+def _ordered(*ops: str, looped: bool = False) -> Build:
+    """These, one after the other, all of them in a loop or none."""
+
+    def build(b: Builder) -> None:
+        with b.loop(0, b.scalar("n")) if looped else contextlib.nullcontext():
+            for op in ops:
+                b.effect(op, ())
+
+    return build
+
+
+def _before_the_wait(reach: Callable[[Builder, Ref], None], role: str = "in", named: bool = False) -> Build:
+    """What reaches z, an argument that the wait names or does not."""
+
+    def build(b: Builder) -> None:
+        z = b.buffer("z", "f32", role, alone=False)
+        reach(b, z)
+        b.grid_wait((z,) if named else ())
+
+    return build
+
+
+def _read(b: Builder, z: Ref) -> None:
+    b.load(z, 0)
+
+
+def _read_moved(b: Builder, z: Ref) -> None:
+    with b.loop(0, b.scalar("n")) as i:
+        b.load(b.at(b.at(z, i), i), 0)
+
+
+def _read_chosen(b: Builder, z: Ref) -> None:
+    b.load(b.choose(b.block().eq(0), z, z), 0)
+
+
+def _write(b: Builder, z: Ref) -> None:
+    b.store(z, 0, 1.0)
+
+
+EARLY = "before grid_wait a kernel reads what it names, and writes nothing; found "
+WAITS: list[tuple[str, Build, str]] = [
+    *((" ".join(ops) + " in a loop" * looped, _ordered(*ops, looped=looped),
+       f"grid_wait, then grid_release stand once, outside loops and branches; found {ops}")
+      for ops, looped in ((("grid_wait",), True), (("grid_wait",) * 2, False), (("grid_release",), False),
+                          (("grid_release", "grid_wait"), False),
+                          (("grid_wait", "grid_release", "grid_release"), False))),
+    ("wait", _before_the_wait(_read), EARLY + "z"),
+    ("wait moved", _before_the_wait(_read_moved), EARLY + "z"),
+    ("wait chosen", _before_the_wait(_read_chosen, named=True), EARLY + "chosen0"),
+    ("wait write", _before_the_wait(_write, "out", named=True), EARLY + "z"),
+    ("wait alone", lambda b: overlapping(b, alone=True),
+     "what a kernel may not reach before grid_wait is not `alone`; found x, y"),
+]  # fmt: skip
 
 
 def _add(*types: str) -> Build:
@@ -475,6 +531,7 @@ RULES: list[tuple[str, Build, str]] = [
      "a bool is made by comparing, and chosen by with select; found bool to u32"),
     ("bits of a bool", _cast("bitcast", "u8", "bool"), "a bool is made by comparing"),
     *TILE_RULES,
+    *WAITS,
 ]  # fmt: skip
 
 
@@ -562,6 +619,14 @@ def test_uniform_control_flow_is_accepted() -> None:
     b = builder(64)
     staged(b)
     assert verify.verify(b.function, GPU) is b.function
+
+
+def test_a_kernel_may_read_what_it_names_before_it_waits() -> None:
+    """Where launches do not overlap, the others may be `alone`, too."""
+    for alone, target in ((False, GPU), (False, IN_TURN), (True, IN_TURN)):
+        b = builder()
+        overlapping(b, alone=alone)
+        assert verify.verify(b.function, target).waits()
 
 
 def test_a_variable_of_what_all_agree_on_is_one_too() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import wootz
-from wootz import verify
+from wootz import bench, verify
 
 from gen.cli import main
 from gen.emit import emission
@@ -120,6 +121,27 @@ def test_a_wrong_check_is_seen_and_a_changed_one_is_not_run(built: Path) -> None
         file.unlink()
         (row,) = verify.verify(lib, "cpu")
         assert "is missing" in row.message
+    finally:
+        file.write_text(text)
+
+
+def test_it_is_benched_with_its_own_check(built: Path) -> None:
+    """Of the folder, at the bytes that the index names; a result that the check does not allow is no row."""
+    lib, device = wootz.load(built), bench.open_device("cpu")
+    (cell,) = lib.cells()
+    file = built / lib.index.find("kernels", "axpby")["check"]["file"]
+    problem = bench.operands_for(lib, cell, {"n": 5000})
+    runs = bench.prepare(lib.kernel("axpby"), bench.place(problem, device, 2), device)
+    assert bench.check(problem, runs, device).passed
+    problem.values["a"] = 3.0
+    other = dataclasses.replace(problem)  # without the reference that it has kept
+    with pytest.raises(bench.MismatchError, match="axpby/-/f32/cpu is wrong at n = 5000"):
+        bench.check(other, runs, device)
+    text = file.read_text()
+    try:
+        file.write_text(text + "raise RuntimeError('ran')\n")
+        with pytest.raises(wootz.errors.ArtifactError, match="axpby"):
+            bench.operands_for(lib, cell, {"n": 8})
     finally:
         file.write_text(text)
 

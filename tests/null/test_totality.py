@@ -19,26 +19,28 @@ from gen.manifest.target import BACKENDS, Target
 from tests.null import operations
 
 RATCHET = json.loads((Path(__file__).resolve().parents[1] / "ratchet.json").read_text())
-MATRIX = {"cpu": frozenset(), "cuda": frozenset({"mma"}), "metal": frozenset({"simdgroup_matrix"})}
+FEATURES = {"cpu": frozenset(), "cuda": frozenset({"mma", "pdl"}), "metal": frozenset({"simdgroup_matrix"})}
 
 
-def target(backend: str) -> Target:
+def target(backend: str, without: str = "") -> Target:
     row = BACKENDS[backend]
     return Target(
-        backend, backend, features=MATRIX[backend], simd=row.simd, max_threads=row.max_threads,
+        backend, backend, features=FEATURES[backend] - {without}, simd=row.simd, max_threads=row.max_threads,
         shared_bytes=row.shared_bytes,
     )  # fmt: skip
 
 
-def sorted_out(backend: str) -> tuple[list[Function], dict[tuple[str, str], str]]:
-    """The programs that a language takes, verified; and why it refuses the others."""
+def sorted_out(backend: str, without: str = "") -> tuple[list[Function], dict[tuple[str, str], str]]:
+    """The programs that a language takes, verified; and why it refuses the others. without: a feature."""
     taken, gaps = [], {}
-    for op, what, function in operations.programs(target(backend)):
+    here = target(backend, without)
+    for op, what, function in operations.programs(here):
+        passes.launches_in_turn(function, here)
         reason = refused(function, RENDER[backend][1])
         if reason:
             gaps[op, what] = reason
         else:
-            taken.append(passes.run(function, target(backend)))
+            taken.append(passes.run(function, here))
     return taken, gaps
 
 

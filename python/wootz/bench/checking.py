@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import checks, verify
+from .. import verify
 from ..errors import WootzError
 from ..reference import Comparison, Expected, compare
 from .devices import Bench
@@ -34,9 +34,8 @@ def check(
     if not in_whole(problem):
         if kernel is None:
             raise TypeError("outputs that are operands or tensors are checked by a call of the kernel")
-        own = checks.check(problem.kernel)
         result, why = verify.run_once(
-            kernel, problem.cell, problem.record, problem.values, device.memory, own
+            kernel, problem.cell, problem.record, problem.values, device.memory, problem.check
         )
         return _passed(problem, result, why)
     runs.launches[0]()
@@ -45,11 +44,7 @@ def check(
 
 def in_whole(problem: Problem) -> bool:
     """Whether all that a call writes is one new array."""
-    updated = (
-        checks.updates(problem.kernel, problem.options, problem.values, problem.dtype)
-        if any(each.updated for each in problem.signature.operands)
-        else {}
-    )
+    updated = any(each.updated for each in problem.signature.operands) and problem.updates
     return problem.signature.output.kind == "array" and not problem.signature.in_place and not updated
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from ..library import load
 from . import cells, peers, plot, report, suite
 from .ceilings import Ceilings
 from .checking import MismatchError
-from .devices import open_device
-from .rows import Measuring, Row, row_of
+from .devices import FaultError, open_device
+from .rows import Measuring, Row, attempt, row_of, sized
 from .timing import REPLAYS, WARM
+from .worker import Worker
 
 __all__ = ["main"]
 
@@ -75,8 +76,7 @@ def _run(options: argparse.Namespace) -> int:
     lib, cases = load(options.artifacts), suite.read(options.suite) if options.suite else None
     device = open_device(options.device)
     ceilings = Ceilings(device.name)
-    used = lib if options.pdl == "on" else cells.apart(lib)
-    how = Measuring(used, device, ceilings, options.peers, options.replays)
+    how = Measuring(lib, device, ceilings, options.peers, options.replays, options.pdl == "on")
     with _notes() as note:
         if cases is None:
             lines, (rows, wrong) = None, _rows(how, options, note)
@@ -145,6 +145,11 @@ def _rows(
             rows.append(row_of(how, cell, size))
         except MismatchError as error:
             wrong.append(str(error))
+        except FaultError as error:
+            if not rows:  # nor ceilings, which could not be measured any more
+                raise
+            left = f"; not measured after it: {len(work) - i - 1}" if work[i + 1 :] else ""
+            return rows, [*wrong, f"{cell['key']} {sized(size)}: {error}{left}"]
         how.device.free()
     return rows, wrong
 
@@ -154,13 +159,14 @@ def _suite(
 ) -> list[suite.Line]:
     """Lines as they come; a report is written after each case, so that a run that is ended leaves one."""
     lines: list[suite.Line] = []
-    for line in suite.run(how, cases, options.budget, note):
-        note("")
-        cell = f"{line.row.cell} {line.row.size}: " if line.row else ""
-        print(f"{line.verdict:8} {line.case}: {cell}{line.found}", flush=True)
-        if options.json and lines and lines[-1].case != line.case:
-            files.write(options.json, report.as_json(_report(how, _rows_of(lines), lines)))
-        lines.append(line)
+    with Worker(how) if how.device.fragile else nullcontext(attempt) as trying:
+        for line in suite.run(how, cases, options.budget, note, trying):
+            note("")
+            cell = f"{line.row.cell} {line.row.size}: " if line.row else ""
+            print(f"{line.verdict:8} {line.case}: {cell}{line.found}", flush=True)
+            if options.json and lines and lines[-1].case != line.case:
+                files.write(options.json, report.as_json(_report(how, _rows_of(lines), lines)))
+            lines.append(line)
     return lines
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,14 +29,19 @@ last cache."""
 _MIB = 1 << 20
 
 
+class FaultError(DeviceError):
+    """A launch has ended all use of its device by this process; the message says whose."""
+
+
 class Bench(Protocol):
     """A device with what measuring needs. name: as "cuda:0". title: of its maker. rotate: bytes that outgrow
-    its cache. memory: to and from it."""
+    its cache. memory: to and from it. fragile: a launch can end all use of it by the process."""
 
     name: str
     title: str
     rotate: int
     memory: Memory
+    fragile: bool
 
     def grown(self, raw: NDArray[Any], dtype: str, shape: Sequence[int], shift: int) -> Any:
         """An array of the shape on the device: storage repeated along the axes in which it is shorter, after
@@ -58,6 +64,30 @@ class Bench(Protocol):
 
     def free(self) -> None:
         """Gives unused memory back."""
+
+    def wait(self) -> None:
+        """Until every launch has ended. Raises what one has done."""
+
+    def lost(self) -> bool:
+        """Whether a launch has ended all use of the device by this process."""
+
+
+@contextmanager
+def watched(device: Bench, what: str) -> Iterator[None]:
+    """Around the launches of `what`, which have ended when it is left. Raises FaultError, which names it, if
+    the device is lost by then."""
+    try:
+        yield
+        device.wait()
+    except Exception as error:
+        if device.lost():
+            raise FaultError(f"{what}: {summed(error)}") from error
+        raise
+
+
+def summed(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def _tiled(raw: NDArray[Any], shape: Sequence[int], shift: int) -> NDArray[Any]:
@@ -96,7 +126,7 @@ def _aligned(size: int) -> NDArray[np.uint8]:
 class Cpu:
     """NumPy's memory."""
 
-    name = "cpu"
+    name, fragile = "cpu", False
 
     def __init__(self) -> None:
         self.title, self.rotate = _cpu_title(), min(CPU_ROTATE, 2 * max(_last_cache(), 32 * _MIB))
@@ -128,9 +158,17 @@ class Cpu:
     def free(self) -> None:
         pass
 
+    def wait(self) -> None:
+        pass
+
+    def lost(self) -> bool:
+        return False
+
 
 class Cuda:
     """torch's memory on one GPU, which is torch's current one from then on."""
+
+    fragile = True
 
     def __init__(self, number: int) -> None:
         self._torch = _torch()
@@ -183,6 +221,19 @@ class Cuda:
 
     def free(self) -> None:
         self._torch.cuda.empty_cache()
+
+    def wait(self) -> None:
+        self._torch.cuda.synchronize()
+
+    def lost(self) -> bool:
+        """Errors of a launch or a capture are told once; after a fault every call fails."""
+        for _ in range(2):
+            try:
+                self._torch.cuda.synchronize()
+                return False
+            except Exception:
+                continue
+        return True
 
 
 def open_device(name: str) -> Bench:

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks
+from ..checks import Check
 from ..errors import ArgumentError, near
 from ..formats import Descriptor
 from ..kernel import Kernel
 from ..layouts import field_shapes, tensor_class
+from ..own_checks import check_of
 from ..reference import Expected, round_to, to_double
 from ..signature import Binding, Operand, Signature
 from ..verify import operand_dtypes
@@ -40,12 +41,13 @@ _SHORT = {"uint8": "u8", "int8": "i8", "uint16": "u16", "float16": "f16", "float
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One cell at one size. size: extents by symbol. drawn: those of `values`, the operands on the host in
-    the kernel's order (optional ones are left out) and its scalars. shapes: of the grown operands. types:
-    dtypes by operand and output."""
+    """One cell at one size. check: of its kernel. size: extents by symbol. drawn: those of `values`, the
+    operands on the host in the kernel's order (optional ones are left out) and its scalars. shapes: of the
+    grown operands. types: dtypes by operand and output."""
 
     cell: Mapping[str, Any]
     record: Mapping[str, Any]
+    check: Check
     signature: Signature
     format: Descriptor | None
     size: Mapping[str, int]
@@ -85,12 +87,33 @@ class Problem:
     @functools.cached_property
     def expected(self) -> Expected:
         """The reference of the drawn operands."""
-        return checks.expect(self.kernel, self.options, self.values, self.dtype)
+        return self.check.expect(self.values, self.dtype, self.options)
+
+    @functools.cached_property
+    def updates(self) -> dict[str, Expected]:
+        """What the check expects of operands that are written to."""
+        updated = getattr(self.check, "updated", None)
+        return updated(self.values, self.dtype, self.options) if updated else {}
+
+
+def check_for(lib: Any, cell: Mapping[str, Any]) -> Check:
+    """The check that `wootz verify` takes for a cell: ours, or the one that the kernel ships.
+
+    Raises ArgumentError for a kernel without one, ArtifactError for one that cannot be run.
+    """
+    record = lib.index.find("kernels", cell["kernel"])
+    return check_of(lib.folder(cell) if record.get("check") else None, {"key": cell["kernel"], **record})
 
 
 def symbols(lib: Any, cell: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the extents that a problem of the cell has. Raises ArgumentError: it has no check."""
-    sizes = checks.check(cell["kernel"]).shapes(_format(lib, cell))
+    """The names of the extents that a problem of the cell has. Raises what `check_for` does."""
+    return _symbols(check_for(lib, cell), cell, _format(lib, cell))
+
+
+def _symbols(check: Check, cell: Mapping[str, Any], format: Descriptor | None) -> tuple[str, ...]:
+    sizes = check.shapes(format)
+    if not sizes:
+        raise ArgumentError(f"the check of {cell['kernel']} gives no shapes: its extents have no names")
     return tuple(name for name in sizes[0] if name != "sms")
 
 
@@ -106,17 +129,18 @@ def operands_for(lib: Any, cell: Mapping[str, Any], size: Mapping[str, int], see
     cell: a record of the index. Raises ArgumentError for a symbol that is missing or unknown, or an extent
     that the kernel refuses.
     """
-    format, wanted = _format(lib, cell), symbols(lib, cell)
-    _check_symbols(str(cell["kernel"]), size, wanted)
+    format, check = _format(lib, cell), check_for(lib, cell)
+    _check_symbols(str(cell["kernel"]), size, _symbols(check, cell, format))
     record = lib.index.find("kernels", cell["kernel"])
     signature, of = Signature.parse(record), family(cell["kernel"])
     _check_limits(signature, size)
     drawn = {name: min(n, of.drawn) if name in of.grows else n for name, n in size.items()}
-    values = _draw(cell, signature, format, drawn, seed)
+    values = _draw(check, cell, signature, format, drawn, seed)
     shapes = {o.name: _extents(signature, o, size) for o in signature.operands} if drawn != dict(size) else {}
     return Problem(
-        cell, record, signature, format, dict(size), drawn, values, shapes, operand_dtypes(record, cell)
-    )
+        cell, record, check, signature, format, dict(size), drawn, values, shapes,
+        operand_dtypes(record, cell),
+    )  # fmt: skip
 
 
 def _check_symbols(kernel: str, size: Mapping[str, int], wanted: Sequence[str]) -> None:
@@ -136,6 +160,7 @@ def _check_limits(signature: Signature, size: Mapping[str, int]) -> None:
 
 
 def _draw(
+    check: Check,
     cell: Mapping[str, Any],
     signature: Signature,
     format: Descriptor | None,
@@ -144,8 +169,7 @@ def _draw(
 ) -> dict[str, Any]:
     digest = hashlib.sha256(str(cell["key"]).rpartition("/")[0].encode()).digest()
     rng = np.random.default_rng([int.from_bytes(digest[:8], "little"), seed])
-    check, options = checks.check(cell["kernel"]), cell.get("options") or {}
-    values = check.operands(format, drawn, cell["dtype"], options, rng)
+    values = check.operands(format, drawn, cell["dtype"], cell.get("options") or {}, rng)
     dropped = {*LEFT_OUT, *(each.name for each in signature.operands if each.optional)}
     types = {each.name: each.dtype or cell["dtype"] for each in signature.operands}
     kept = {n: _finite(v, types.get(n, "")) for n, v in values.items() if n not in dropped}
@@ -298,7 +322,7 @@ def _prepared(
         address = size = 0
     addresses, steps = program.addresses(call.views), recipe.steps
 
-    def launch(kept: Any = (call, out)) -> None:
+    def launch(kept: Any = (call, out, space)) -> None:
         steps.launch(addresses, address, size, device.stream())
 
     return _Prepared(launch, out, recipe, _out_bytes(problem, call), space)

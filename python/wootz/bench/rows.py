@@ -8,8 +8,8 @@ from typing import Any
 
 from . import cells, peers, room
 from .ceilings import Ceilings
-from .checking import check
-from .devices import Bench
+from .checking import MismatchError, check
+from .devices import Bench, FaultError, summed, watched
 from .problems import Problem, Runs, operands_for, place, prepare
 from .timing import REPLAYS, Replay, in_turn, lasting, replay_of
 from .work import bytes_of, floor_us, flops_of
@@ -61,7 +61,7 @@ class Row:
     @property
     def size(self) -> str:
         """The extents in words."""
-        return " ".join(f"{name}={n}" for name, n in self.shape.items())
+        return sized(self.shape)
 
     def to_json(self) -> dict[str, Any]:
         """Times in microseconds, sizes in bytes."""
@@ -74,31 +74,83 @@ class Row:
         }  # fmt: skip
 
 
+def sized(shape: Mapping[str, int]) -> str:
+    """Extents in words."""
+    return " ".join(f"{name}={n}" for name, n in shape.items())
+
+
 @dataclass(frozen=True, eq=False)
 class Measuring:
-    """Where and how: a library, a device, its ceilings; names of peers (None: no peers, none: all)."""
+    """Where and how: a library, a device, its ceilings; names of peers (None: no peers, none: all). pdl:
+    whether launches may begin before the one before them has ended, where the index says so."""
 
     lib: Any
     device: Bench
     ceilings: Ceilings
     peers: Sequence[str] | None = None
     replays: int = REPLAYS
+    pdl: bool = True
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of measuring a row: the row, or why there is none. wrong: its result is. fault: the process
+    that tried has lost the device."""
+
+    row: Row | None = None
+    why: str = ""
+    wrong: bool = False
+    fault: bool = False
+
+
+def attempt(how: Measuring, cell: cells.Cell, size: Mapping[str, int]) -> Attempt:
+    """`row_of`, whatever comes of it; memory that is unused then is given back."""
+    if how.device.lost():
+        return Attempt(why="not measured: its process has lost the device", fault=True)
+    try:
+        found = Attempt(row_of(how, cell, size))
+    except Exception as error:  # the next rows are still to be measured
+        found = Attempt(None, summed(error), isinstance(error, MismatchError), how.device.lost())
+    if not found.fault:
+        how.device.free()
+    return found
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A replay whose faults have its name."""
+
+    of: Replay
+    device: Bench
+    what: str
+
+    def replay(self) -> float:
+        with watched(self.device, self.what):
+            return self.of.replay()
+
+
+KERNEL, PEER = "the kernel", "peer {}"
+"""What messages call those that run."""
 
 
 def row_of(how: Measuring, cell: cells.Cell, size: Mapping[str, int]) -> Row:
-    """A cell at a size, checked and then timed. Raises MismatchError, ArgumentError, NoKernelError and what
-    the device says; what peers raise is theirs alone."""
+    """A cell at a size, checked and then timed. Raises MismatchError, ArgumentError, NoKernelError, what the
+    device says, and FaultError, which names the kernel or the peer; what else peers raise is theirs alone."""
     device, options = how.device, cell.get("options") or {}
+    lib = how.lib if how.pdl else cells.apart(how.lib)
     if device.name == "cpu":
-        room.check(how.lib, cell, size)
-    problem = operands_for(how.lib, cell, size)
-    kernel = how.lib._kernel(cell["kernel"], problem.format, cell["dtype"], device.name, options)
-    placed = place(problem, device)
-    runs = prepare(kernel, placed, device)
-    found = check(problem, runs, device, kernel)
-    ours = replay_of(lasting(runs.launches, device.name), device.name)
+        room.check(lib, cell, size)
+    problem = operands_for(lib, cell, size)
+    kernel = lib._kernel(cell["kernel"], problem.format, cell["dtype"], device.name, options)
+    with watched(device, "operands"):
+        placed = place(problem, device)
+    with watched(device, KERNEL):
+        runs = prepare(kernel, placed, device)
+        found = check(problem, runs, device, kernel)
+        ours = replay_of(lasting(runs.launches, device.name), device.name)
     others, absent = _others(how, cell, problem, placed, runs)
-    times = in_turn([ours, *others.values()], how.replays)
+    named = {KERNEL: ours, **{PEER.format(name): each for name, each in others.items()}}
+    times = in_turn([_Watched(each, device, what) for what, each in named.items()], how.replays)
     size_bytes, flops = bytes_of(problem, runs.out_bytes), flops_of(problem)
     rate = how.ceilings.tflops(_dtype(problem)) if flops else 1.0
     return Row(
@@ -127,12 +179,15 @@ def _others(
     fitting = peers.of(cells.stem(cell), format, problem.dtype, how.device.name, how.peers)
     for peer in fitting:
         given = peers.Given(problem, placed, how.device, tuple(runs.outputs[0].shape))
-        made = peers.ready(peer, given)
         try:
-            if not made.why:
-                replays[peer.name] = replay_of(lasting(made.launches, how.device.name), how.device.name)
+            with watched(how.device, PEER.format(peer.name)):
+                made = peers.ready(peer, given)
+                if not made.why:
+                    replays[peer.name] = replay_of(lasting(made.launches, how.device.name), how.device.name)
+        except FaultError:
+            raise
         except Exception as error:  # a library that cannot be captured
-            made = peers.Ready(peer, why=f"{type(error).__name__}: {error}")
+            made = peers.Ready(peer, why=summed(error))
         if made.why:
             absent[peer.name] = made.why
     return replays, absent

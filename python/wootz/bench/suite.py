@@ -33,11 +33,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError, MissingPackageError, WootzError, near
-from . import cells
+from . import cells, rows
 from .ceilings import Ceilings
 from .cells import Wanted
-from .rows import Measuring, Row, row_of
+from .rows import Attempt, Measuring, Row
 
+Attempting = Callable[[Measuring, cells.Cell, Mapping[str, int]], Attempt]
 LIMITS = ("x_floor", "us", "tflops", "of_copy", "of_read", "of", "like", "any")
 _KEYS = ("name", "kernels", "formats", "dtypes", "shapes", "extents", "m", "pdl", "peers", "want")
 
@@ -114,14 +115,17 @@ def _case(path: Path, number: int, record: Any) -> Case:
 
 
 def run(
-    how: Measuring, cases: Sequence[Case], budget: float = float("inf"), note: Callable[[str], None] = print
+    how: Measuring,
+    cases: Sequence[Case],
+    budget: float = float("inf"),
+    note: Callable[[str], None] = print,
+    attempt: Attempting = rows.attempt,
 ) -> Iterator[Line]:
     """A line for every cell and size of the cases, in their order; those for which `budget` seconds leave no
-    time are missing. What one raises does not end the others."""
+    time are missing. attempt: measures each of them. What one raises does not end the others."""
     end, best = time.monotonic() + budget, _Best()
-    libs = {True: how.lib, False: cells.apart(how.lib)}
     for case in cases:
-        here = replace(how, lib=libs[case.pdl], peers=case.peers)
+        here = replace(how, pdl=case.pdl, peers=case.peers)
         try:
             work = [
                 (cell, size)
@@ -133,8 +137,11 @@ def run(
             continue
         for cell, size in work:
             note(f"{case.name}: {cell['key']}")
-            yield _line(here, case, cell, size, end, best)
-            how.device.free()
+            name = f"{cell['key']} {rows.sized(size)}"
+            if time.monotonic() > end:
+                yield Line(case.name, "missing", f"{name}: out of time")
+            else:
+                yield _line(case, name, attempt(here, cell, size), here, best)
 
 
 class _Best:
@@ -151,16 +158,10 @@ class _Best:
         return self._least.get((case, row.size))
 
 
-def _line(
-    how: Measuring, case: Case, cell: cells.Cell, size: Mapping[str, int], end: float, best: _Best
-) -> Line:
-    if time.monotonic() > end:
-        return Line(case.name, "missing", f"{cell['key']}: out of time")
-    try:
-        row = row_of(how, cell, size)
-    except Exception as error:  # the next cases are still to be measured
-        verdict = "wrong" if type(error).__name__ == "MismatchError" else "missing"
-        return Line(case.name, verdict, f"{cell['key']}: {type(error).__name__}: {error}")
+def _line(case: Case, name: str, got: Attempt, how: Measuring, best: _Best) -> Line:
+    row = got.row
+    if row is None:
+        return Line(case.name, "wrong" if got.wrong else "missing", f"{name}: {got.why}")
     best.add(case.name, row)
     found = list(_judged(case.want, row, how.ceilings, best))
     verdict = "stated" if not found else "met" if all(met for met, _ in found) else "short"

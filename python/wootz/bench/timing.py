@@ -36,10 +36,15 @@ class Replay(Protocol):
 
 
 class Graph:
-    """A CUDA graph of launches in a row; the first two run once before, for what is made at first use."""
+    """A CUDA graph of launches in a row; the first two run once before, for what is made at first use.
+
+    It holds the launches, and through them their arrays, of which the graph has the addresses alone: torch
+    gives unused memory back to the driver before it captures the next graph.
+    """
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._torch: Any = importlib.import_module("torch")
+        self._launches = launches
         cuda = self._torch.cuda
         for launch in launches[:2]:
             launch()

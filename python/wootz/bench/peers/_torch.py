@@ -87,7 +87,7 @@ def _scaled_once(given: Given) -> Made:
 def _banked(given: Given) -> Made:
     """A product of bf16 weights for each group of rows."""
     torch, o = given.torch, given.placed.operands[0]
-    w = given.dense("w", given.problem.dtype, 0)
+    w = given.dense("w", given.problem.dtype, 0) if hasattr(o["w"], "fields") else o["w"]
     ends = (o["counts"] + o["offsets"]).int()
 
     def run(x: Any) -> Any:
@@ -99,7 +99,9 @@ def _banked(given: Given) -> Made:
 
 def _attention(given: Given) -> Made:
     attend = given.torch.nn.functional.scaled_dot_product_attention
-    return _result(given, lambda o: attend(o["q"], o["k"], o["v"], enable_gqa=True))
+    return _result(
+        given, lambda o: attend(o["q"], o["k"], o["v"], scale=o.get("scale") or None, enable_gqa=True)
+    )
 
 
 def _row(compute: Callable[[Any, dict[str, Any]], Any]) -> Callable[[Given], Made]:

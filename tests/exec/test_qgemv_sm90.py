@@ -1,0 +1,268 @@
+"""qmm_packed for up to 8 rows of x on sm_90a (cutlass/qgemv_sm90.cuh): the emitted text of each tile, run on
+the CPU with twins of bulk copies and barriers, against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from inputs import arguments
+from lanes import ORDERS, Arg, Entry, ExecutionError, Program, evaluate, poisoned
+from wootz import checks, reference
+from wootz.checks import qmm_packed as rules
+from wootz.formats import Descriptor
+
+from gen.build import index
+from gen.formats.axes import Format
+from gen.formats.grammar import format_of
+from gen.kernels import _qgemv_sm90 as qgemv
+from gen.lower import templates
+from gen.plan import cells as plan
+from gen.variants.family import Instance
+
+HERE = Path(__file__).resolve().parent
+MANIFEST = plan.load(HERE.parents[1] / "kernels.yaml")
+TARGET = MANIFEST.targets["sm_90a"]
+TWINS = (HERE / "twins" / "bulk.h").read_text()
+MEMORY = "__shared__ __align__(128) uint8_t memory"
+
+SIZES = (
+    {"m": 1, "n": 37, "k": 2600},  # several tiles, the last ones short in rows and in k
+    {"m": 1, "n": 5, "k": 8},  # one unit: warps without any
+    {"m": 8, "n": 35, "k": 1032},
+    {"m": 3, "n": 17, "k": 264},
+)
+FORMATS = [name for name in MANIFEST.formats if not name.endswith("_f16")]
+
+
+def made(name: str) -> Format:
+    return MANIFEST.formats[name]
+
+
+def entries(name: str, dtype: str = "bf16") -> list[Instance]:
+    return [*qgemv.instances(made(name), dtype, TARGET)]
+
+
+def entry(name: str, suffix: str, dtype: str = "bf16") -> Instance:
+    return next(i for i in entries(name, dtype) if i.suffix == suffix)
+
+
+def suits(instance: Instance, size: dict[str, int]) -> bool:
+    return all(evaluate(formula, {"sms": 2, **size}) for formula in instance.when)
+
+
+def entry_of(instance: Instance, symbol: str) -> Entry:
+    args = tuple(Arg(a.name, a.type, a.role) for a in instance.args)
+    x, y, z = (tuple(g) if isinstance(g, list) else g for g in instance.grid)
+    return Entry(symbol, args, (instance.threads, 1, 1), (x, y, z))
+
+
+def text_of(instances: dict[str, Instance], sizes: tuple[dict[str, int], ...] = SIZES) -> str:
+    """The text with as much static group memory as a launch would have asked for."""
+    parts = [*dict.fromkeys(part for i in instances.values() for part in i.preamble)]
+    for symbol, instance in instances.items():
+        few = [size for size in sizes if (size["m"] == 1) == instance.suffix.startswith("v1")] or sizes
+        most = max(evaluate(instance.shared, size) for size in few)
+        parts.append(
+            instance.text.replace(templates.SYMBOL, symbol).replace(f"extern {MEMORY}[]", f"{MEMORY}[{most}]")
+        )
+    return TWINS + templates.inline(["qgemv_sm90.cuh"], parts)
+
+
+def operands(fmt: Format, size: dict[str, int], dtype: str) -> dict[str, Any]:
+    rng = np.random.default_rng([size["k"], *fmt.name.encode()])
+    descriptor = Descriptor.parse(index.format_record(fmt))
+    return checks.check("qmm_packed").operands(descriptor, size, dtype, {}, rng)
+
+
+def outcome(
+    program: Program,
+    instance: Instance,
+    symbol: str,
+    given: dict[str, Any],
+    dtype: str,
+    order: int = 0,
+    sms: int = 2,
+) -> tuple[Any, reference.Comparison]:
+    """The bits of y, and how they compare."""
+    (m, k), n = given["x"].shape, given["w"].shape[0]
+    expected = rules.outcome(given, dtype, rounded=False)
+    blank = poisoned(expected.value.shape, reference.DTYPES[dtype][2])
+    values = arguments(given, {"m": m, "n": n, "k": k, "sms": sms}, ("y", blank))
+    y = program.run(entry_of(instance, symbol), values, order)["y", "out"]
+    return y, reference.compare(y, expected, dtype)
+
+
+@contextmanager
+def built(
+    some: list[Instance], sizes: tuple[dict[str, int], ...] = SIZES, change: Any = None
+) -> Iterator[Any]:
+    instances = {f"{i.suffix}_{at}": i for at, i in enumerate(some)}
+    text = text_of(instances, sizes)
+    entries = [entry_of(i, symbol) for symbol, i in instances.items()]
+    with Program.build(change(text) if change else text, "cuda", entries) as program:
+        yield program, instances
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_multiplies_by_few_rows(name: str) -> None:
+    fmt = made(name)
+    some = {dtype: entries(name, dtype) for dtype in ("f16", "bf16")}
+    with built([i for each in some.values() for i in each]) as (program, instances):
+        for at, (symbol, instance) in enumerate(instances.items()):
+            dtype = "f16" if at < len(some["f16"]) else "bf16"
+            for size in SIZES:
+                if (instance.suffix == "v8") == (size["m"] > 1):
+                    _, compared = outcome(program, instance, symbol, operands(fmt, size, dtype), dtype)
+                    assert compared.passed, (dtype, size, compared)
+
+
+@pytest.mark.parametrize("name", ["int4_g128", "uint4_z", "affine4", "mxfp4", "nf4", "nvfp4", "int8"])
+def test_every_tile_gives_the_same_bits_in_every_order(name: str) -> None:
+    """Any number of rows, more and fewer blocks, rings that are filled many times over."""
+    fmt, dtype = made(name), "bf16"
+    sizes = tuple({"m": m, "n": 50, "k": 4360} for m in range(1, 9))
+    with built([*entries(name, dtype), *qgemv.further(fmt, dtype, TARGET)], sizes) as found:
+        program, instances = found
+        for symbol, instance in instances.items():
+            many = instance.suffix.startswith("v8")
+            for size in sizes[1 :: 1 if instance.suffix == "v8" else 6] if many else sizes[:1]:
+                given = operands(fmt, size, dtype)
+                bits = set()
+                for order in ORDERS:
+                    y, compared = outcome(program, instance, symbol, given, dtype, order, sms=1 + order % 2)
+                    assert compared.passed, (symbol, size, compared)
+                    bits.add(y.tobytes())
+                assert len(bits) == 1, (symbol, size)
+
+
+def test_sums_of_more_tiles_than_may_wait() -> None:
+    fmt, dtype = made("int4_g128"), "f16"
+    sizes = ({"m": 1, "n": 16 * 35, "k": 264}, {"m": 2, "n": 16 * 11, "k": 264})
+    with built([entry(fmt.name, suffix, dtype) for suffix in ("v1", "v8")], sizes) as (program, instances):
+        for (symbol, instance), size in zip(instances.items(), sizes):
+            for order in ORDERS:
+                _, compared = outcome(
+                    program, instance, symbol, operands(fmt, size, dtype), dtype, order, sms=1
+                )
+                assert compared.passed, (symbol, compared)
+
+
+@pytest.mark.parametrize("magnitude", [2.0**-120, 2.0**-60, 1.0, 2.0**60, 2.0**120])
+def test_x_of_any_magnitude(magnitude: float) -> None:
+    """Of decoders whose numbers lack a power of two as well."""
+    fmt, size = made("mxfp4"), {"m": 2, "n": 16, "k": 512}
+    with built([entry(fmt.name, "v8")], (size,)) as (program, instances):
+        ((symbol, instance),) = instances.items()
+        given = operands(fmt, size, "bf16")
+        x = reference.to_double(given["x"], "bf16") * magnitude
+        given["x"] = reference.round_to(x, "bf16")
+        _, compared = outcome(program, instance, symbol, given, "bf16")
+        assert compared.passed, compared
+
+
+def test_numbers_that_are_none_stay_so() -> None:
+    fmt, size = made("mxfp4"), {"m": 4, "n": 16, "k": 512}
+    with built([entry(fmt.name, "v8")], (size,)) as (program, instances):
+        ((symbol, instance),) = instances.items()
+        given = operands(fmt, size, "bf16")
+        x = reference.to_double(given["x"], "bf16").copy()
+        x[1, 3], x[2, 300] = np.nan, np.inf
+        given["x"] = reference.round_to(x, "bf16")
+        y, _ = outcome(program, instance, symbol, given, "bf16")
+        values = reference.to_double(y, "bf16")
+        assert np.isnan(values[1]).all()
+        assert not np.isfinite(values[2]).any()
+        assert np.isfinite(values[[0, 3]]).all()
+
+
+MISTAKES = {
+    "rows 8 to 15 take the scales of rows 0 to 7": ("lane >> 2, run, 1)", "lane >> 2, run, 0)"),
+    "a slot is filled before it was read": ("(at == Tile::first_step(Weight::vectors - 1)) read()",
+                                            "(at == 0) read()"),
+    "the parity stays": ("parity ^= 1;", "parity ^= 0;"),
+    "a slot is not waited for": ("                ring.wait();\n", ""),
+    "a row of tiles begins where the last one ended": ("share.units - share.count)", "share.units)"),
+    "the last columns of x are not cleared": ("there && at < with.k ?", "there ?"),
+    "rows past m are stored": ("row < with.n && token < with.m", "row < with.n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake: str) -> None:
+    fmt, dtype = made("int4_g128"), "f16"
+    sizes = ({"m": 1, "n": 82, "k": 9480}, {"m": 3, "n": 82, "k": 9480})
+
+    def change(text: str) -> str:
+        old, new = MISTAKES[mistake]
+        assert old in text
+        return text.replace(old, new)
+
+    wrong = 0
+    some = [entry(fmt.name, suffix, dtype) for suffix in ("v1_large", "v8")]
+    with built(some, sizes, change) as (program, instances):
+        for (symbol, instance), size in zip(instances.items(), sizes):
+            for order in ORDERS:
+                try:
+                    given = operands(fmt, size, dtype)
+                    wrong += not outcome(program, instance, symbol, given, dtype, order, sms=1)[1].passed
+                except ExecutionError:
+                    wrong += 1
+    assert wrong
+
+
+# ---- which shapes are taken
+
+
+@pytest.mark.parametrize("name", MANIFEST.formats)
+def test_few_aligned_rows_that_fit_are_taken_and_no_others(name: str) -> None:
+    one, many = entry(name, "v1"), entry(name, "v8")
+    sms = {"sms": 132, "n": 4096}
+    assert [m for m in range(20) if suits(one, {**sms, "m": m, "k": 4096})] == [1]
+    assert [m for m in range(20) if suits(many, {**sms, "m": m, "k": 4096})] == [*range(1, 9)]
+    for instance in (one, many):
+        assert not suits(instance, {**sms, "m": 1, "k": 4092})
+        assert not suits(instance, {**sms, "m": 1, "k": 1 << 20})
+        for m, k in ((1, 8), (1, 28672), (8, 4096), (8, 14336), (2, 57344)):
+            size = {**sms, "m": m, "k": k}
+            if suits(instance, size):
+                assert evaluate(instance.shared, size) <= TARGET.shared_max
+
+
+def test_larger_copies_are_for_large_matrices() -> None:
+    def first(n: int, k: int) -> str:
+        return next(i for i in entries("int4_g128") if suits(i, {"m": 1, "n": n, "k": k, "sms": 132})).suffix
+
+    assert [first(14336, 4096), first(4096, 14336), first(28672, 8192)] == ["v1", "v1", "v1_large"]
+    assert all(i.suffix != "v1_large" for name in ("int8", "nf4", "int5") for i in entries(name))
+
+
+def test_a_multiprocessor_has_as_many_blocks_as_fit() -> None:
+    one = entry("int4_g128", "v1")
+
+    def blocks(n: int, k: int) -> int:
+        return evaluate(one.grid[0], {"m": 1, "n": n, "k": k, "sms": 132})
+
+    assert blocks(14336, 4096) == blocks(28672, 8192) == 264
+    assert blocks(28672, 57344) == 132
+    assert blocks(33, 4096) == 3
+
+
+def test_it_declares_what_it_needs() -> None:
+    for name in MANIFEST.formats:
+        for instance in entries(name, "f16"):
+            assert instance.pdl
+            assert instance.gate == "hmma"
+            assert not instance.maps
+            assert not instance.workspace
+        assert len({i.suffix for i in qgemv.further(made(name), "f16", TARGET)}) <= 6
+
+
+def test_a_format_without_room_for_its_rings_has_none() -> None:
+    fmt, wrong = format_of("dense", {"element": {"int": 8, "symmetric": True}, "block": 1, "scale": "f32"})
+    assert fmt is not None, wrong
+    assert [i.suffix for i in qgemv.instances(fmt, "f16", TARGET)] == []
