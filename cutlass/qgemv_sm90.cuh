@@ -60,7 +60,8 @@ WOOTZ_FN float power_of_2(int exponent) {
 // then rounded to x's type.
 enum class Scaling { Sums, Weights };
 
-// One variant. Tokens: 1 or 8, rows of x at most. Warps: of a block, along k. Slots: of a warp's ring; Units:
+// One variant. Weight: a format's decoder with levels(sides, tensor, g, run, to): the scales of rows g and
+// g + 8. Tokens: 1 or 8, rows of x at most. Warps: of a block, along k. Slots: of a warp's ring; Units:
 // of w in a slot. Linear: zero points are added after scaling, times the sum of x. Lift: decoded numbers lack
 // 2^exponent, so much that x is multiplied by a power of two for the products to be normal numbers. Table:
 // codes of 4 bits, a plain stream, are looked up two at a time: Weight::number(code) has their bits.
@@ -75,7 +76,7 @@ struct Tile {
     static constexpr int threads = 32 * warps;
     static constexpr int slot_bytes = units * Weight::unit_bytes;
     // Tiles whose sums wait in shared memory at a time, and the sums of a warp for one of them.
-    static constexpr int waiting = tokens == 1 ? 8 : 4, sums = 16 * tokens;
+    static constexpr int waiting = tokens == 1 ? 8 : 2, sums = 16 * tokens;
 
     // Shared memory: rings, barriers, sums, table, x. gen/kernels/_qgemv_sm90.py computes the same.
     static constexpr int barriers_at = warps * slots * slot_bytes;
@@ -294,8 +295,7 @@ struct Lane {
         if constexpr (Step == 0 && Tile::scaled) {
             unroll<Tile::shares>([&](auto i) {
                 const int run = i.value * Tile::sharers + (Tile::sharers > 1 ? lane % Tile::sharers : 0);
-                scales[i.value][0] = Weight::level(sides, tensor, lane >> 2, run, 0);
-                scales[i.value][1] = Weight::level(sides, tensor, lane >> 2, run, 1);
+                Weight::levels(sides, tensor, lane >> 2, run, scales[i.value]);
             });
         }
     }
@@ -325,14 +325,15 @@ struct Lane {
     // The sum of a run, scaled; ones: the sum of x.
     template <int Run>
     WOOTZ_FN void add(float (&sums)[4], const float (&run)[4], const float (&ones)[4]) const {
-        float scale_of[2] = {scale<Run>(0), scale<Run>(1)};
-        if (Tile::split && (lane & 3) != Run % Tile::sharers) return;
+        const float by[2] = {scale<Run>(0), scale<Run>(1)};
+        const bool mine = !Tile::split || (lane & 3) == Run % Tile::sharers;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             if (Tile::tokens == 1 && i % 2) continue;
-            sums[i] = __fmaf_rn(scale_of[i >> 1], run[i], sums[i]);
+            float sum = __fmaf_rn(by[i >> 1], run[i], sums[i]);
             if constexpr (Tile::linear)
-                sums[i] = __fmaf_rn(Weight::zero(sides, lane >> 2, Run, i >> 1), ones[i], sums[i]);
+                sum = __fmaf_rn(Weight::zero(sides, lane >> 2, Run, i >> 1), ones[i], sum);
+            sums[i] = mine ? sum : sums[i];
         }
     }
 

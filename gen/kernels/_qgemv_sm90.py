@@ -12,6 +12,7 @@ from math import isfinite, ldexp
 
 from ..formats.axes import Format
 from ..formats.fragment import ROWS, STEP, Fragment, fragment
+from ..formats.layout import SCALE_FIELDS
 from ..lower.functor import KINDS, Weights, functor
 from ..lower.pairs import table_text
 from ..manifest.target import Target
@@ -63,7 +64,7 @@ class Tile:
 
     def fixed(self, layout: Fragment) -> int:
         """Bytes of group memory but for x, as the template counts them."""
-        waiting, sums = (8, ROWS) if self.tokens == 1 else (4, ROWS * TOKENS)
+        waiting, sums = (8, ROWS) if self.tokens == 1 else (2, ROWS * TOKENS)
         rings = self.warps * self.slots * self.units * layout.unit_bytes
         sums *= 4 * waiting * self.warps
         return rings + (self.warps * self.slots + 1) // 2 * 16 + sums + TABLE * self.table
@@ -78,14 +79,17 @@ class Tile:
         rows: Formula = pitch if self.tokens == 1 else ["mul", "m", pitch]
         return ["add", self.fixed(layout), rows]
 
+    def together(self, layout: Fragment, most: int) -> Formula:
+        """Whether all the blocks that a multiprocessor is to have fit. most: bytes of group memory of a
+        block; a multiprocessor has RESERVED more."""
+        return ["le", self.shared(layout), (most + RESERVED) // self.blocks - RESERVED]
+
     def grid(self, layout: Fragment, most: int) -> Formula:
-        """Blocks: no more than there are tiles, and than are resident together. most: bytes of group memory
-        of a block; a multiprocessor has RESERVED more."""
+        """Blocks: no more than there are tiles, and than are resident together."""
         blocks: Formula = "sms"
         if self.blocks > 1:
-            room = (most + RESERVED) // self.blocks - RESERVED
-            fits: Formula = ["le", self.shared(layout), room]
-            blocks = ["mul", "sms", ["add", 1, ["mul", self.blocks - 1, fits]]]
+            more: Formula = ["mul", self.blocks - 1, self.together(layout, most)]
+            blocks = ["mul", "sms", ["add", 1, more]]
         return ["min", ["ceildiv", "n", ROWS], blocks]
 
     def when(self, layout: Fragment, most: int) -> tuple[Formula, ...]:
@@ -94,22 +98,25 @@ class Tile:
         return (rows, ["eq", ["mod", "k", 8], 0], ["le", self.shared(layout), most])
 
 
-def usual(layout: Fragment, table: bool) -> dict[str, tuple[Tile, tuple[Formula, ...]]]:
-    """The tiles by suffix, with further conditions: for one row of x and a large matrix, for one row, and for
-    several."""
-    many = Tile(TOKENS, 16, 2, 1, 1, table)
+def usual(layout: Fragment, table: bool, most: int) -> dict[str, tuple[Tile, tuple[Formula, ...]]]:
+    """The tiles by suffix, with further conditions: for one row of x, and a large matrix; for several rows of
+    x, and long ones. most: bytes of group memory of a block."""
     if layout.bits >= WIDE:
         one = Tile(1, 16, 3, 1, 1)
     elif table:
         one = Tile(1, 16, 2, 1, 1, table)
     else:
         one = Tile(1, 8, 2, 1, 2)
-    found: dict[str, tuple[Tile, tuple[Formula, ...]]] = {"v1": (one, ()), "v8": (many, ())}
-    if layout.bits <= 4 and not table:
-        # Larger copies for what takes long; less group memory, so that the next launch begins early, else.
-        large: Formula = ["ge", ["mul", "n", "k"], LARGE]
-        return {"v1_large": (replace(one, units=2), (large,)), **found}
-    return found
+    many, long = Tile(TOKENS, 8, 2, 1, 2, table), Tile(TOKENS, 16, 2, 1, 1, table)
+    found: dict[str, tuple[Tile, tuple[Formula, ...]]] = {
+        "v1": (one, ()),
+        "v8": (many, (many.together(layout, most),)),
+        "v8_long": (long, ()),
+    }
+    if layout.bits > 4 or table:
+        return found
+    # Larger copies for what takes long; less group memory, so that the next launch begins early, else.
+    return {"v1_large": (replace(one, units=2), (["ge", ["mul", "n", "k"], LARGE],)), **found}
 
 
 def points(layout: Fragment, table: bool) -> Iterator[Tile]:
@@ -120,7 +127,7 @@ def points(layout: Fragment, table: bool) -> Iterator[Tile]:
         yield from (Tile(1, 8, 2, 1, 2, table), Tile(1, 16, 3, 1, 1, table), Tile(1, 8, 2, 1, 2))
     else:
         yield from (Tile(1, 8, 2, 2, 2), Tile(1, 8, 3, 1, 2), Tile(1, 16, 2, 1, 1), Tile(1, 16, 2, 2, 1))
-    yield Tile(TOKENS, 8, 2, 1, 2, table)
+    yield Tile(TOKENS, 16, 2, 2, 1, table)
 
 
 def looked_up(weights: Weights) -> bool:
@@ -152,7 +159,7 @@ def linear(weights: Weights) -> bool:
 def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
     """For one row of x, and for several. None where the rings of a format leave no room for any x."""
     layout, table = fragment(fmt), looked_up(decoder(fmt, dtype, target)[0])
-    for suffix, (tile, when) in usual(layout, table).items():
+    for suffix, (tile, when) in usual(layout, table, target.shared_max).items():
         if tile.fits(layout, target.shared_max):
             yield _entry(suffix, tile, when, fmt, dtype, target)
 
@@ -183,20 +190,51 @@ def _entry(
         gate="hmma",
         preamble=(
             functor(fmt, dtype, target, weights.name, weights.bare),
-            *([_numbers(weights)] if looked_up(weights) else []),
+            _rows(weights, looked_up(weights)),
         ),
     )
 
 
-def _numbers(weights: Weights) -> str:
-    """A decoder that has the bits of each code's number."""
-    name, exponent = f"{weights.name}_pairs", weights.plan.exponent
-    bits = [weights.kind.bits(ldexp(value, -exponent)) for value in weights.fmt.element.values()]
-    return (
-        table_text(f"{name}_numbers", "uint16_t", [f"0x{v:04x}" for v in bits])
-        + f"struct {name} : {weights.name} {{\n"
-        + f"    static WOOTZ_FN uint32_t number(uint32_t code) {{ return {name}_numbers[code]; }}\n}};\n"
-    )
+def _rows(weights: Weights, table: bool) -> str:
+    """A decoder that has the scales of two rows, and for a table the bits of each code's number."""
+    name, lines = f"{weights.name}_rows", [*_levels(weights)]
+    numbers = ""
+    if table:
+        values = (ldexp(value, -weights.plan.exponent) for value in weights.fmt.element.values())
+        bits = [f"0x{weights.kind.bits(value):04x}" for value in values]
+        numbers = table_text(f"{name}_numbers", "uint16_t", bits)
+        lines.append(f"static WOOTZ_FN uint32_t number(uint32_t code) {{ return {name}_numbers[code]; }}")
+    body = "".join(f"    {line}\n" for line in lines)
+    return f"{numbers}struct {name} : {weights.name} {{\n{body}}};\n"
+
+
+def _levels(weights: Weights) -> Iterator[str]:
+    """Scales of E4M3 by the conversion instruction, two rows at once; others one by one."""
+    yield "static WOOTZ_FN void levels(const uint8_t* sides, const float* tensor, int g, int j,"
+    yield "                            float (&to)[2]) {"
+    layout, scales = weights.layout, weights.fmt.scales
+    if _converts(weights):
+        offset = layout.sides[0].offset - layout.code_bytes
+        yield f"    const uint8_t* from = sides + {offset} + at(g, j, 0);"
+        yield "    uint32_t first, second;"
+        yield "    fragment::convert_e4m3(first, second, *reinterpret_cast<const uint16_t*>(from));"
+        rest = [f" {'/' if level.op == 'divide' else '*'} tensor[{i}]" for i, level in enumerate(scales[1:])]
+        for half, pair in enumerate(("first", "second")):
+            yield f"    to[{half}] = fragment::half_f32({pair}){''.join(rest)};"
+    else:
+        for half in (0, 1):
+            yield f"    to[{half}] = level(sides, tensor, g, j, {half});"
+    yield "}"
+
+
+def _converts(weights: Weights) -> bool:
+    """Whether the first scale is an E4M3, and all others are one per tensor."""
+    layout, scales = weights.layout, weights.fmt.scales
+    if not scales or not weights.target.has("fp8_convert") or layout.tensors != SCALE_FIELDS[1 : len(scales)]:
+        return False
+    e = scales[0].element
+    axes = (e.kind, e.exponent, e.mantissa, e.bias, e.specials, e.signed)
+    return axes == ("float", 4, 3, 7, "nan", True)
 
 
 def _arguments(layout: Fragment) -> tuple[Arg, ...]:
@@ -206,14 +244,13 @@ def _arguments(layout: Fragment) -> tuple[Arg, ...]:
 
 def _text(tile: Tile, layout: Fragment, weights: Weights, lift: bool) -> str:
     """The entry point."""
-    name = f"{weights.name}_pairs" if tile.table else weights.name
     scaling = "Weights" if weights.fold_only and not linear(weights) else "Sums"
     numbers = ", ".join(map(str, (tile.tokens, tile.warps, tile.slots, tile.units)))
     flags = ", ".join(str(flag).lower() for flag in (linear(weights), lift, tile.table))
     fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
     levels = [f"{weights.name}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors)]
     return f"""
-using $SYMBOL_tile = gemv::Tile<{name}, {numbers}, gemv::Scaling::{scaling}, {flags}>;
+using $SYMBOL_tile = gemv::Tile<{weights.name}_rows, {numbers}, gemv::Scaling::{scaling}, {flags}>;
 static_assert($SYMBOL_tile::x_at == {tile.fixed(layout)}, "");
 extern "C" __global__ void __launch_bounds__({tile.threads}, {tile.blocks})
     $SYMBOL(const uint16_t* x, const uint8_t* __restrict__ w_units{fields}, uint16_t* y,
