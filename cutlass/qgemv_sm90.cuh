@@ -97,7 +97,7 @@ struct Tile {
 
     static_assert(tokens == 1 || tokens == 8, "");
     static_assert(fold || Weight::run % 16 == 0, "scales that change within a step cannot wait for its sum");
-    static_assert(!(fold && (linear || lift || table)), "");
+    static_assert(!(fold && (linear || lift || table)) && !(linear && lift), "");
     static_assert(!table || (Weight::bits == 4 && !Weight::zeroed), "");
 };
 
@@ -331,8 +331,10 @@ struct Lane {
         for (int i = 0; i < 4; i++) {
             if (Tile::tokens == 1 && i % 2) continue;
             float sum = __fmaf_rn(by[i >> 1], run[i], sums[i]);
-            if constexpr (Tile::linear)
-                sum = __fmaf_rn(Weight::zero(sides, lane >> 2, Run, i >> 1), ones[i], sum);
+            if constexpr (Tile::linear) {  // the sum of the tile is multiplied by 2^exponent
+                const float zero = Weight::zero(sides, lane >> 2, Run, i >> 1);
+                sum = __fmaf_rn(zero * power_of_2(-Weight::exponent), ones[i], sum);
+            }
             sums[i] = mine ? sum : sums[i];
         }
     }

@@ -151,9 +151,9 @@ def decoder(fmt: Format, dtype: str, target: Target) -> tuple[Weights, bool]:
 
 def linear(weights: Weights) -> bool:
     """Whether zero points after scaling can wait for the sums, times the sum of x."""
-    return (
-        weights.value_zero and bool(weights.fmt.scales) and weights.layout.run >= STEP and weights.plan.exact
-    )
+    made = weights.plan
+    waits = weights.layout.run >= STEP and made.exact and abs(made.exponent) < LIFTED
+    return weights.value_zero and bool(weights.fmt.scales) and waits
 
 
 def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:

@@ -181,7 +181,8 @@ def test_numbers_that_are_none_stay_so() -> None:
 
 
 MISTAKES = {
-    "rows 8 to 15 take the scales of rows 0 to 7": ("lane >> 2, run, 1)", "lane >> 2, run, 0)"),
+    "rows 8 to 15 take the scales of rows 0 to 7": ("level(sides, tensor, g, j, 1)",
+                                                    "level(sides, tensor, g, j, 0)"),
     "a slot is filled before it was read": ("(at == Tile::first_step(Weight::vectors - 1)) read()",
                                             "(at == 0) read()"),
     "the parity stays": ("parity ^= 1;", "parity ^= 0;"),
@@ -213,6 +214,25 @@ def test_a_mistake_is_found(mistake: str) -> None:
                 except ExecutionError:
                     wrong += 1
     assert wrong
+
+
+def test_which_decoders_lack_their_power_of_two() -> None:
+    """Floats of few bits in bf16, where that saves a multiplication; conversions and integers need none."""
+    found = {
+        (name, dtype): qgemv.decoder(made(name), dtype, TARGET)
+        for name in FORMATS
+        for dtype in ("f16", "bf16")
+    }
+    assert {key[0] for key, (_, lift) in found.items() if lift} == {
+        "mxfp4",
+        "nvfp4",
+        "fp4",
+        "mxfp6_e2m3",
+        "mxfp6_e3m2",
+    }
+    assert not any(lift for key, (_, lift) in found.items() if key[1] == "f16")
+    text = entry("mxfp4", "v1").preamble[0]
+    assert "Type::mul2(" not in text[text.index("void values") : text.index("int at(")]
 
 
 # ---- which shapes are taken
