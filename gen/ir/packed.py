@@ -173,7 +173,7 @@ class Packed:
 
     # -- scales and zero points -----------------------------------------------------------------------------
     def scale(self, row: Val, k: Val, words: Sequence[Val], element: int) -> Val | None:
-        """The effective f32 scale at (row, k): level by level from the innermost, as docs/extending.md orders it.
+        """The effective f32 scale at (row, k): level by level from the innermost (docs/extending.md).
         `words` and `element` (static, from the words' start) serve interleaved fields."""
         result: Val | None = None
         for i, level in enumerate(self.fmt.scales):
