@@ -75,15 +75,20 @@ def nvcc_candidates(named: str = "") -> list[Path]:
     return list(dict.fromkeys(path for path in options if path is not None and is_executable(path)))
 
 
-def probe_nvcc(path: Path) -> Tool:
-    """Ask an nvcc for its version. ToolchainError where it does not run or is no nvcc."""
+def _probe(path: Path, name: str, version: str = r"V(\d+\.\d+\.\d+)") -> Tool:
+    """Ask a tool for its version. ToolchainError where it does not run or is no `name`."""
     code, text = run_tool([str(path), "--version"])
-    found = re.search(r"release \d+\.\d+, V(\d+\.\d+\.\d+)", text)
+    found = re.search(version, text)
     if code or not found:
         raise ToolchainError(
-            f"{path}: is no nvcc that works (--version: status {code}): {text.strip()[:200]}"
+            f"{path}: is no {name} that works (--version: status {code}): {text.strip()[:200]}"
         )
     return Tool((str(path),), found[1], text)
+
+
+def probe_nvcc(path: Path) -> Tool:
+    """Ask an nvcc for its version. ToolchainError where it does not run or is no nvcc."""
+    return _probe(path, "nvcc", r"release \d+\.\d+, V(\d+\.\d+\.\d+)")
 
 
 def least_version(target: Target) -> str:
@@ -186,18 +191,13 @@ def find_fatbinary(nvcc: Tool, targets: Iterable[Target]) -> Tool | None:
             f"{nvcc.command[0]}: no {_WRAP} beside it, which compresses cubins; take the nvcc of a whole "
             f"toolkit, CUDA {_COMPRESS_SINCE} or newer"
         )
-    code, text = run_tool([str(path), "--version"])
-    found = re.search(r"V(\d+\.\d+\.\d+)", text)
-    if code or not found:
-        raise ToolchainError(
-            f"{path}: is no {_WRAP} that works (--version: status {code}): {text.strip()[:200]}"
-        )
+    tool = _probe(path, _WRAP)
     if _COMPRESS not in run_tool([str(path), "--help"])[1]:
         raise ToolchainError(
-            f"{path}: {_WRAP} {found[1]} has no {_COMPRESS}, which cubins ship with; "
+            f"{path}: {_WRAP} {tool.version} has no {_COMPRESS}, which cubins ship with; "
             f"take the nvcc of CUDA {_COMPRESS_SINCE} or newer"
         )
-    return Tool((str(path),), found[1], text)
+    return tool
 
 
 def include_folders(nvcc: Tool, target: Target) -> tuple[str, ...]:
