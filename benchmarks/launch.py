@@ -6,8 +6,8 @@ the very same function of the very same cubin. torch's own add and a Triton kern
 beside them where they are installed, and, where nvcc is, the driver's own calls from C++ (launch_floor.cu): a
 kernel's launch, and that of a graph of one kernel. Rounds of all of them alternate; every few launches the
 device is waited for, outside the time taken, so that no queue ever fills. Everything is measured on CUDA's
-default stream, and on one of torch's own. No launch may begin before the last has ended: of one that may, a
-plan makes no graph.
+default stream, and on one of torch's own. No launch may begin before the last has ended; then the bound plan
+and the plan as they ship, where this kernel may begin early: of such a one a plan makes no graph.
 
 python benchmarks/launch.py [--format mxfp4] [--json FILE] [--artifacts DIR]
 """
@@ -37,25 +37,26 @@ BURST, ROUNDS, WARM = 50, 200, 20
 Call = Callable[[], object]
 
 
-def microseconds(call: Call) -> float:
-    """A call's, over one burst."""
+def microseconds(call: Call) -> tuple[float, float]:
+    """A call's, over one burst: on the host, and until the device has done it all."""
     start = time.perf_counter()
     for _ in range(BURST):
         call()
     taken = time.perf_counter() - start
     torch.cuda.synchronize()
-    return taken * 1e6 / BURST
+    return taken * 1e6 / BURST, (time.perf_counter() - start) * 1e6 / BURST
 
 
-def measure(calls: dict[str, Call]) -> dict[str, float]:
-    """The median of each, over rounds in which they take turns."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
+def measure(calls: dict[str, Call]) -> dict[str, tuple[float, float]]:
+    """The medians of each, over rounds in which they take turns."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for round in range(WARM + ROUNDS):
         for name, call in calls.items():
             taken = microseconds(call)
             if round >= WARM:
                 times[name].append(taken)
-    return {name: statistics.median(each) for name, each in times.items()}
+    medians = {name: [statistics.median(each) for each in zip(*rows)] for name, rows in times.items()}
+    return {name: (host, whole) for name, (host, whole) in medians.items()}
 
 
 def core() -> Any:
@@ -108,17 +109,21 @@ def triton_launch(arrays: list[Any]) -> Call:
 
 def calls(lib: Any, format: str) -> tuple[dict[str, Call], dict[str, Any]]:
     """What is measured, and what the plan says of itself."""
+    shipped, lib = lib, apart(lib)
     rng = np.random.default_rng(7)
     q = wootz.quantize(rng.standard_normal((N, K)).astype(np.float32), lib.format(format)).to("cuda:0")
     x, y = torch.randn(1, K, device="cuda"), torch.empty(1, N, device="cuda")
     wanted = {"format": format, "dtype": "f32", "device": "cuda:0"}
     plan, kernel = lib.plan("qgemv", m=1, n=N, k=K, **wanted), lib.kernel("qgemv", **wanted)
+    early = shipped.plan("qgemv", m=1, n=N, k=K, **wanted)
     arrays = [x, *q.fields.values(), y]
     found: dict[str, Call] = {
         "bound plan": plan.bind(x, q, out=y),
         "plan, out=": lambda: plan(x, q, out=y),
         "plan": lambda: plan(x, q),
         "kernel, out=": lambda: kernel(x, q, out=y),
+        "bound plan, early": early.bind(x, q, out=y),
+        "plan, early, out=": lambda: early(x, q, out=y),
         "torch.add, out=": lambda: torch.add(y, y, out=y),
     }
     for name, make in (
@@ -132,8 +137,8 @@ def calls(lib: Any, format: str) -> tuple[dict[str, Call], dict[str, Any]]:
             found.pop(name, None)
             print(f"{name}: not measured ({error})")
     want = plan(x, q)
-    for name in ("bound plan", "plan, out=", "kernel, out=", "cuda.core launch"):
-        if name in found:
+    for name in found:
+        if name not in ("plan", "torch.add, out=", "triton"):
             y.fill_(float("nan"))
             found[name]()
             torch.cuda.synchronize()
@@ -156,7 +161,7 @@ def driver_alone() -> dict[str, float]:
     return {f"{what} {stream}": float(us) for stream, what, us in lines}
 
 
-def on_stream(name: str, lib: Any, format: str) -> tuple[dict[str, float], str]:
+def on_stream(name: str, lib: Any, format: str) -> tuple[dict[str, tuple[float, float]], str]:
     """Of one stream: what each call takes, and the symbol launched."""
     stream = torch.cuda.default_stream() if name == "default" else torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -172,16 +177,18 @@ def main() -> None:
     parser.add_argument("--artifacts", help="artifact folder (default: the installed one)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    lib, alone, us = apart(wootz.load(options.artifacts)), driver_alone(), {}
+    lib, alone, us, through = wootz.load(options.artifacts), driver_alone(), {}, {}
     print(f"{torch.cuda.get_device_name(0)}: four arrays; median microseconds a call")
     for stream in ("default", "own"):
-        times, symbol = on_stream(stream, lib, options.format)
+        found, symbol = on_stream(stream, lib, options.format)
+        through[stream] = {name: whole for name, (_, whole) in found.items()}
+        times = {name: host for name, (host, _) in found.items()}
         times |= {f"{w}, from C++": alone[f"{w} {stream}"] for w in ("launch", "graph") if alone}
         us[stream], reference = times, times.get("cuda.core launch")
-        print(f"{stream + ' stream':>18} {'us':>7} {'x cuda.core':>12}")
+        print(f"{stream + ' stream':>18} {'us':>7} {'x cuda.core':>12} {'through, us':>12}")
         for name, taken in times.items():
             ratio = f"{taken / reference:12.2f}" if reference else f"{'':>12}"
-            print(f"{name:>18} {taken:7.2f} {ratio}")
+            print(f"{name:>18} {taken:7.2f} {ratio} {through[stream].get(name, float('nan')):12.2f}")
     if options.json:
         report = {
             "device": torch.cuda.get_device_name(0),
@@ -189,6 +196,7 @@ def main() -> None:
             "torch": torch.__version__,
             "symbol": symbol,
             "us": us,
+            "through": through,
         }
         options.json.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -34,6 +34,21 @@ WOOTZ_FN void barrier_expect(Address barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
+// Whether this lane is the one of its warp, all of which is here, that is to act for it: the compiler knows
+// that it is one alone.
+WOOTZ_FN bool elect() {
+    uint32_t chosen;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
+    return chosen != 0;
+}
+
+// The lane of its warp, held rather than computed anew.
+WOOTZ_FN int lane() {
+    int result;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(result));
+    return result;
+}
+
 // Waits for the end of the phase of this parity; a barrier's first is 0.
 WOOTZ_FN void barrier_wait(Address barrier, uint32_t parity) {
     asm volatile(

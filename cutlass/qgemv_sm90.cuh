@@ -60,24 +60,28 @@ WOOTZ_FN float power_of_2(int exponent) {
 // then rounded to x's type.
 enum class Scaling { Sums, Weights };
 
-// One variant. Tokens: 1 or 8, rows of x at most. Warps: of a block, along k. Slots: of a warp's ring; Units:
+// One variant. Weight: a format's decoder with levels(sides, tensor, g, run, to): the scales of rows g and
+// g + 8. Tokens: 1 or 8, rows of x at most. Warps: of a block, along k. Slots: of a warp's ring; Units:
 // of w in a slot. Linear: zero points are added after scaling, times the sum of x. Lift: decoded numbers lack
 // 2^exponent, so much that x is multiplied by a power of two for the products to be normal numbers. Table:
-// codes of 4 bits, a plain stream, are looked up two at a time: Weight::number(code) has their bits.
+// codes of 4 bits, a plain stream, are looked up two at a time: Weight::number(code) has their bits. Shift:
+// decoded numbers of row g + 8 half in run j are Weight::shift(sides, g, j, half) too large, which the sum of
+// x over the run takes away.
 template <class Weight_, int Tokens_, int Warps_, int Slots_, int Units_, Scaling Scaling_, bool Linear_,
-          bool Lift_, bool Table_>
+          bool Lift_, bool Table_, bool Shift_>
 struct Tile {
     using Weight = Weight_;
     using Type = typename Weight::Type;
     static constexpr int tokens = Tokens_, warps = Warps_, slots = Slots_, units = Units_;
     static constexpr bool fold = Scaling_ == Scaling::Weights, linear = Linear_, lift = Lift_;
-    static constexpr bool table = Table_;
+    static constexpr bool table = Table_, shift = Shift_;
     static constexpr int threads = 32 * warps;
     static constexpr int slot_bytes = units * Weight::unit_bytes;
     // Tiles whose sums wait in shared memory at a time, and the sums of a warp for one of them.
-    static constexpr int waiting = tokens == 1 ? 8 : 4, sums = 16 * tokens;
+    static constexpr int waiting = tokens == 1 ? 8 : 2, sums = 16 * tokens;
 
-    // Shared memory: rings, barriers, sums, table, x. gen/kernels/_qgemv_sm90.py computes the same.
+    // Shared memory: rings, barriers, sums, table, x, sums of x. gen/kernels/_qgemv_sm90.py computes the
+    // same.
     static constexpr int barriers_at = warps * slots * slot_bytes;
     static constexpr int sums_at = barriers_at + (warps * slots + 1) / 2 * 16;
     static constexpr int table_at = sums_at + waiting * warps * sums * 4;
@@ -88,16 +92,14 @@ struct Tile {
     static constexpr bool scaled = Weight::scaled && !fold;
     static constexpr int sharers = Weight::runs >= 4 ? 4 : 1, shares = Weight::runs / sharers;
     static constexpr bool split = tokens == 1 && scaled && sharers > 1;
-    // The step for which 16 bytes of a lane's words are read, a while after those before them: that leaves
-    // registers. Four steps have `bits` words.
-    static WOOTZ_FN constexpr int first_step(int vector) { return 4 * vector / Weight::bits * 4; }
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
-    static constexpr bool held = Weight::zeroed || fold || linear;
+    static constexpr bool held = (Weight::zeroed && !shift) || fold || linear;
 
     static_assert(tokens == 1 || tokens == 8, "");
     static_assert(fold || Weight::run % 16 == 0, "scales that change within a step cannot wait for its sum");
-    static_assert(!(fold && (linear || lift || table)), "");
+    static_assert(!(fold && (linear || lift || table)) && !(linear && lift), "");
     static_assert(!table || (Weight::bits == 4 && !Weight::zeroed), "");
+    static_assert(!shift || (tokens == 1 && scaled && !linear && !lift && !table), "");
 };
 
 // x and y may not be declared free of aliases: loads of x must stay behind the wait for the launch before.
@@ -121,6 +123,7 @@ struct Share {
         chunks = (count + Tile::units - 1) / Tile::units;
     }
     WOOTZ_FN uint32_t units_of(uint32_t chunk) const {
+        if (Tile::units == 1) return 1;
         const uint32_t left = count - chunk * Tile::units;
         return left < Tile::units ? left : Tile::units;
     }
@@ -145,12 +148,12 @@ struct Ring {
           slot(0),
           parity(0) {}
 
-    // Fills a slot, which has been read. All lanes come here; the first one copies. after: 0, in a way that
-    // the compiler does not know, of what was read.
-    WOOTZ_FN void copy(const Share<Tile>& share, int lane, uint32_t to_slot, uint32_t after = 0) {
+    // Fills a slot, which has been read. All lanes come here; one copies. after: 0, in a way that the
+    // compiler does not know, of what was read.
+    WOOTZ_FN void copy(const Share<Tile>& share, uint32_t to_slot, uint32_t after = 0) {
         if (left == 0) return;
         const uint32_t bytes = share.units_of(chunk) * Tile::Weight::unit_bytes;
-        if (lane == 0) {
+        if (bulk::elect()) {
             bulk::barrier_expect(barriers + to_slot * 8 + after, bytes);
             bulk::copy(to + to_slot * Tile::slot_bytes, from, bytes, barriers + to_slot * 8);
         }
@@ -172,11 +175,19 @@ struct Ring {
     }
 };
 
-// Puts this warp's columns of x into shared memory, zero past k; rows are `pitch` elements apart. -> the
-// power of two that they were multiplied by.
+// The sum of eight numbers.
+template <class Type>
+WOOTZ_FN float sum_of(const uint4& v) {
+    const float x = Type::low(v.x) + Type::high(v.x), y = Type::low(v.y) + Type::high(v.y);
+    const float z = Type::low(v.z) + Type::high(v.z), w = Type::low(v.w) + Type::high(v.w);
+    return (x + y) + (z + w);
+}
+
+// Puts this warp's columns of x into shared memory, zero past k; rows are `pitch` elements apart. totals: of
+// x over each run, if they are wanted. -> the power of two that x was multiplied by.
 template <class Tile>
 WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* staged, uint32_t pitch,
-                   int lane) {
+                   float* totals, int lane) {
     constexpr uint32_t each = Tile::Weight::unit_k / 8;  // 16 bytes of a unit
     const uint32_t all = share.count * each;
     const auto column = [&](uint32_t i) { return (share.begin * each + i) * 8; };
@@ -192,29 +203,37 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
         }
         *reinterpret_cast<uint4*>(staged + token * pitch + at) = v;
     };
-    constexpr int batch = 4;
+    constexpr int batch = Tile::tokens == 1 ? 4 : Tile::tokens;  // all rows of a column, for one latency
     uint4 v[batch];
     if constexpr (Tile::tokens == 1) {
 #pragma unroll 1
-        for (uint32_t i = lane; i < all; i += 32 * batch) {
+        for (uint32_t first = 0; first < all; first += 32 * batch) {
+            const uint32_t i = first + lane;
 #pragma unroll
             for (int j = 0; j < batch; j++) v[j] = load(0, column(i + 32 * j), i + 32 * j < all);
 #pragma unroll
-            for (int j = 0; j < batch; j++)
-                if (i + 32 * j < all) put(0, column(i + 32 * j), v[j]);
+            for (int j = 0; j < batch; j++) {
+                const bool there = i + 32 * j < all;
+                if (there) put(0, column(i + 32 * j), v[j]);
+                if constexpr (Tile::shift) {  // the lanes of a run are neighbours
+                    constexpr int lanes = Tile::Weight::run / 8;
+                    float total = sum_of<typename Tile::Type>(v[j]);
+#pragma unroll
+                    for (int apart = 1; apart < lanes; apart *= 2)
+                        total += __shfl_xor_sync(0xffffffff, total, apart);
+                    if (there && lane % lanes == 0) totals[column(i + 32 * j) / Tile::Weight::run] = total;
+                }
+            }
         }
     } else {
 #pragma unroll 1
-        for (uint32_t token = 0; token < with.m; token += batch) {
-#pragma unroll 1
-            for (uint32_t i = lane; i < all; i += 32) {
-                const uint32_t at = column(i);
+        for (uint32_t i = lane; i < all; i += 32) {
+            const uint32_t at = column(i);
 #pragma unroll
-                for (int j = 0; j < batch; j++) v[j] = load(token + j, at, token + j < with.m);
+            for (int j = 0; j < batch; j++) v[j] = load(j, at, j < with.m);
 #pragma unroll
-                for (int j = 0; j < batch; j++)
-                    if (token + j < with.m) put(token + j, at, v[j]);
-            }
+            for (int j = 0; j < batch; j++)
+                if (j < with.m) put(j, at, v[j]);
         }
     }
     if constexpr (!Tile::lift) return 0;
@@ -223,9 +242,9 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
     const int power = room < 0 ? 0 : room < 127 ? room : 127;
     const uint32_t factor = (static_cast<uint32_t>(127 + power) << 7) * 0x10001u;
 #pragma unroll 1
-    for (uint32_t token = 0; token < with.m; token++) {
-#pragma unroll 1
-        for (uint32_t i = lane; i < all; i += 32) {  // what this lane has put there
+    for (uint32_t i = lane; i < all; i += 32) {  // what this lane has put there
+#pragma unroll 4
+        for (uint32_t token = 0; token < with.m; token++) {
             uint4* place = reinterpret_cast<uint4*>(staged + token * pitch + column(i));
             const uint4 before = *place;
             *place = make_uint4(Tile::Type::mul2(before.x, factor), Tile::Type::mul2(before.y, factor),
@@ -275,27 +294,32 @@ struct Lane {
     const float* tensor;
     const uint8_t *sides, *table;
     uint32_t words[Weight::words];
-    float scales[Tile::scaled ? Tile::shares : 1][2];
+    float scales[Tile::scaled ? Tile::shares : 1][2], shifts[Tile::shift ? Tile::shares : 1][2];
 
-    // The words of a unit that its step `Step` is the first to need; with the first step's the scales of all.
-    template <int Step>
+    // The run of this lane's share `i`.
+    WOOTZ_FN int run_of(int i) const {
+        return i * Tile::sharers + (Tile::sharers > 1 ? lane % Tile::sharers : 0);
+    }
+
+    // The words and scales of a unit.
     WOOTZ_FN void load(const uint8_t* unit) {
         unroll<Weight::vectors>([&](auto index) {
             constexpr int i = index.value;
-            if constexpr (Tile::first_step(i) == Step) {
-                const uint4 v = *reinterpret_cast<const uint4*>(unit + (i * 32 + lane) * 16);
-                words[4 * i] = v.x;
-                words[4 * i + 1] = v.y;
-                words[4 * i + 2] = v.z;
-                words[4 * i + 3] = v.w;
-            }
+            const uint4 v = *reinterpret_cast<const uint4*>(unit + (i * 32 + lane) * 16);
+            words[4 * i] = v.x;
+            words[4 * i + 1] = v.y;
+            words[4 * i + 2] = v.z;
+            words[4 * i + 3] = v.w;
         });
-        if constexpr (Step == 0) sides = unit + Weight::code_bytes;
-        if constexpr (Step == 0 && Tile::scaled) {
+        sides = unit + Weight::code_bytes;
+        if constexpr (Tile::scaled) {
             unroll<Tile::shares>([&](auto i) {
-                const int run = i.value * Tile::sharers + (Tile::sharers > 1 ? lane % Tile::sharers : 0);
-                scales[i.value][0] = Weight::level(sides, tensor, lane >> 2, run, 0);
-                scales[i.value][1] = Weight::level(sides, tensor, lane >> 2, run, 1);
+                const int run = run_of(i.value);
+                Weight::levels(sides, tensor, lane >> 2, run, scales[i.value]);
+                if constexpr (Tile::shift) {
+                    shifts[i.value][0] = Weight::shift(sides, lane >> 2, run, 0);
+                    shifts[i.value][1] = Weight::shift(sides, lane >> 2, run, 1);
+                }
             });
         }
     }
@@ -303,16 +327,24 @@ struct Lane {
     // Of bits that depend on every register that was loaded.
     WOOTZ_FN uint32_t loaded() const {
         uint32_t bits = 0;
-        unroll<Weight::vectors>([&](auto i) {
-            if constexpr (Tile::first_step(i.value) == Tile::first_step(Weight::vectors - 1))
-                bits |= words[4 * i.value];
-        });
+        unroll<Weight::vectors>([&](auto i) { bits |= words[4 * i.value]; });
         if constexpr (Tile::scaled) {
             unroll<Tile::shares>([&](auto i) {
                 bits |= fragment::as_bits(scales[i.value][0]) | fragment::as_bits(scales[i.value][1]);
+                if constexpr (Tile::shift && Weight::zeroed)
+                    bits |= fragment::as_bits(shifts[i.value][0]) | fragment::as_bits(shifts[i.value][1]);
             });
         }
         return bits;
+    }
+
+    // Takes away what the numbers of a unit are too large. totals: of x over its runs.
+    WOOTZ_FN void correct(float (&sums)[4], const float* totals) const {
+        unroll<Tile::shares>([&](auto i) {
+            const float total = totals[run_of(i.value)];
+            sums[0] = __fmaf_rn(-(shifts[i.value][0] * total), scales[i.value][0], sums[0]);
+            sums[2] = __fmaf_rn(-(shifts[i.value][1] * total), scales[i.value][1], sums[2]);
+        });
     }
 
     template <int Run>
@@ -325,14 +357,17 @@ struct Lane {
     // The sum of a run, scaled; ones: the sum of x.
     template <int Run>
     WOOTZ_FN void add(float (&sums)[4], const float (&run)[4], const float (&ones)[4]) const {
-        float scale_of[2] = {scale<Run>(0), scale<Run>(1)};
-        if (Tile::split && (lane & 3) != Run % Tile::sharers) return;
+        const float by[2] = {scale<Run>(0), scale<Run>(1)};
+        const bool mine = !Tile::split || (lane & 3) == Run % Tile::sharers;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             if (Tile::tokens == 1 && i % 2) continue;
-            sums[i] = __fmaf_rn(scale_of[i >> 1], run[i], sums[i]);
-            if constexpr (Tile::linear)
-                sums[i] = __fmaf_rn(Weight::zero(sides, lane >> 2, Run, i >> 1), ones[i], sums[i]);
+            float sum = __fmaf_rn(by[i >> 1], run[i], sums[i]);
+            if constexpr (Tile::linear) {  // the sum of the tile is multiplied by 2^exponent
+                const float zero = Weight::zero(sides, lane >> 2, Run, i >> 1);
+                sum = __fmaf_rn(zero * power_of_2(-Weight::exponent), ones[i], sum);
+            }
+            sums[i] = mine ? sum : sums[i];
         }
     }
 
@@ -342,11 +377,11 @@ struct Lane {
     WOOTZ_FN void multiply(float (&sums)[4], bulk::Address x, const uint8_t* unit, Read&& read) {
         float run[4] = {0, 0, 0, 0}, ones[4] = {0, 0, 0, 0};
         uint32_t loaded[4];
+        load(unit);
+        read();
         unroll<Weight::steps>([&](auto step) {
             constexpr int at = step.value, run_steps = Tile::fold ? 1 : Weight::run / 16;
             constexpr bool first = at % run_steps == 0, last = at % run_steps == run_steps - 1;
-            load<at>(unit);
-            if constexpr (at == Tile::first_step(Weight::vectors - 1)) read();
             if constexpr (at % 2 == 0) bulk::load_matrices(loaded, x + at * 32);
             const uint32_t b[2] = {loaded[at % 2 * 2], loaded[at % 2 * 2 + 1]};
             uint32_t a[4];
@@ -416,7 +451,7 @@ WOOTZ_FN void store(const Arguments& with, const float* sums, uint32_t first, ui
 template <class Tile>
 WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     using Weight = typename Tile::Weight;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = bulk::lane(), warp = threadIdx.x / 32;
     const uint32_t all = (with.n + 15) / 16;
     const uint32_t tiles = all > blockIdx.x ? (all - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
     const Share<Tile> share(with.k, warp);
@@ -427,7 +462,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < Tile::slots; i++) ring.copy(share, lane, i);
+    for (int i = 0; i < Tile::slots; i++) ring.copy(share, i);
 
     if constexpr (Tile::table) make_table<Tile>(shared + Tile::table_at);
 
@@ -435,7 +470,8 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     bulk::next_grid_launch();
     uint16_t* staged = reinterpret_cast<uint16_t*>(shared + Tile::x_at);
     const uint32_t pitch = share.units * Weight::unit_k + 8;
-    const int lifted = stage<Tile>(with, share, staged, pitch, lane);
+    float* totals = reinterpret_cast<float*>(staged + pitch);  // of one row of x
+    const int lifted = stage<Tile>(with, share, staged, pitch, totals, lane);
     const float factor = Tile::fold ? 1.0f : power_of_2(Weight::exponent - lifted);
     if (Tile::table) {
         __syncthreads();
@@ -462,6 +498,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
         for (uint32_t i = 0; i < count; i++) {
             float sums[4] = {0, 0, 0, 0};
             bulk::Address at = x;
+            const float* runs = totals + share.begin * Weight::runs;
 #pragma unroll 1
             for (uint32_t chunk = 0; chunk < share.chunks; chunk++) {
                 const uint32_t units = share.units_of(chunk);
@@ -473,13 +510,15 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
                         if (Tile::held || u + 1 < units) return;
                         __syncwarp();
                         // A copy does not wait for loads in flight. (k has no sign bit.)
-                        ring.copy(share, lane, ring.slot, weights.loaded() & with.k >> 31);
+                        ring.copy(share, ring.slot, weights.loaded() & with.k >> 31);
                     });
+                    if constexpr (Tile::shift) weights.correct(sums, runs);
+                    runs += Weight::runs;
                     unit += Weight::unit_bytes;
                 }
                 if (Tile::held) {
                     __syncwarp();
-                    ring.copy(share, lane, ring.slot);
+                    ring.copy(share, ring.slot);
                 }
                 ring.advance();
                 at += Tile::units * Weight::unit_k * 2;

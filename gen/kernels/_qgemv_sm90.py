@@ -6,13 +6,14 @@ Blocks are persistent, as many as a multiprocessor holds; warps of a block share
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import isfinite, ldexp
 
 from ..formats.axes import Format
 from ..formats.fragment import ROWS, STEP, Fragment, fragment
-from ..lower.functor import KINDS, Weights, functor
+from ..formats.layout import SCALE_FIELDS
+from ..lower.functor import KINDS, Weights, functor, placed
 from ..lower.pairs import table_text
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance
@@ -26,8 +27,12 @@ RESERVED = 1024
 WIDE = 6
 """Bits of a code from which memory alone is the limit: more warps wait for it, with deeper rings."""
 
-LARGE = 1 << 27
-"""Weights of a matrix that takes long beside what comes before and after it."""
+SMALL, LARGE = 1 << 25, 1 << 27
+"""Weights of a matrix up to which it takes short, and from which it takes long, beside what comes before and
+after it."""
+
+EXCESS = 255
+"""What integers may have too much for f32 sums to keep what results of their type have of digits: bf16's."""
 
 LIFTED = 64
 """Lost powers of two from which x is multiplied by one, for products to be normal numbers."""
@@ -40,10 +45,17 @@ TABLE = 256 * 128
 """Bytes of the table of pairs, once for each lane of a warp."""
 
 
+def _room(blocks: int, most: int) -> int:
+    """Bytes of group memory that each of so many blocks of a multiprocessor may have, if one may have `most`:
+    a multiprocessor has RESERVED more."""
+    return (most + RESERVED) // blocks - RESERVED
+
+
 @dataclass(frozen=True)
 class Tile:
     """One variant. tokens: rows of x at most, 1 or 8; warps: of a block, along k; slots: of a warp's ring;
-    units: of w in a slot; blocks: of a multiprocessor, if group memory allows; table: codes are looked up."""
+    units: of w in a slot; blocks: of a multiprocessor, if group memory allows; table: codes are looked up;
+    shift: each run's sum of x is kept."""
 
     tokens: int
     warps: int
@@ -51,6 +63,7 @@ class Tile:
     units: int
     blocks: int
     table: bool = False
+    shift: bool = False
 
     @property
     def name(self) -> str:
@@ -63,69 +76,82 @@ class Tile:
 
     def fixed(self, layout: Fragment) -> int:
         """Bytes of group memory but for x, as the template counts them."""
-        waiting, sums = (8, ROWS) if self.tokens == 1 else (4, ROWS * TOKENS)
+        waiting = 8 if self.tokens == 1 else 2
         rings = self.warps * self.slots * self.units * layout.unit_bytes
-        sums *= 4 * waiting * self.warps
+        sums = 4 * self.tokens * ROWS * waiting * self.warps
         return rings + (self.warps * self.slots + 1) // 2 * 16 + sums + TABLE * self.table
 
     def fits(self, layout: Fragment, most: int) -> bool:
         """Whether the smallest x fits as well."""
-        return self.fixed(layout) + self.tokens * (2 * layout.columns + 16) <= most
+        return self.fixed(layout) + self.tokens * (2 * layout.columns + 16) + 4 * layout.runs <= most
 
     def needed(self, layout: Fragment) -> Formula:
         """Bytes of group memory."""
-        pitch: Formula = ["add", ["mul", ["ceildiv", "k", layout.columns], 2 * layout.columns], 16]
-        rows: Formula = pitch if self.tokens == 1 else ["mul", "m", pitch]
-        return ["add", self.fixed(layout), rows]
+        units: Formula = ["ceildiv", "k", layout.columns]
+        if self.tokens == 1:
+            each = 2 * layout.columns + 4 * layout.runs * self.shift
+            return ["add", self.fixed(layout) + 16, ["mul", units, each]]
+        return ["add", self.fixed(layout), ["mul", "m", ["add", ["mul", units, 2 * layout.columns], 16]]]
 
     def shared(self, layout: Fragment, most: int) -> Formula:
         """The same, and at least so many that `blocks` fit on a multiprocessor and no more: where another one
         does, they are spread unevenly, and some multiprocessors have half as much again to do."""
-        return ["max", self.needed(layout), (most + RESERVED) // (self.blocks + 1) - RESERVED + 16]
+        return ["max", self.needed(layout), _room(self.blocks + 1, most) + 16]
+
+    def together(self, layout: Fragment, most: int) -> Formula:
+        """Whether all the blocks that a multiprocessor is to have fit."""
+        return ["le", self.needed(layout), _room(self.blocks, most)]
 
     def grid(self, layout: Fragment, most: int) -> Formula:
-        """Blocks: no more than there are tiles, and than are resident together. most: bytes of group memory
-        of a block; a multiprocessor has RESERVED more."""
+        """Blocks: no more than there are tiles, and than are resident together."""
         blocks: Formula = "sms"
         if self.blocks > 1:
-            room = (most + RESERVED) // self.blocks - RESERVED
-            fits: Formula = ["le", self.needed(layout), room]
-            blocks = ["mul", "sms", ["add", 1, ["mul", self.blocks - 1, fits]]]
+            more: Formula = ["mul", self.blocks - 1, self.together(layout, most)]
+            blocks = ["mul", "sms", ["add", 1, more]]
         return ["min", ["ceildiv", "n", ROWS], blocks]
 
     def when(self, layout: Fragment, most: int) -> tuple[Formula, ...]:
-        """Rows of x are whole pieces of 16 bytes, and all that one block needs is there."""
-        rows: Formula = ["eq", "m", 1] if self.tokens == 1 else ["and", ["ge", "m", 1], ["le", "m", TOKENS]]
+        """Rows of x are whole pieces of 16 bytes, as many as the tile is for, and all that one block needs is
+        there."""
+        rows: Formula = ["and", ["ge", "m", 1], ["le", "m", self.tokens]]
         return (rows, ["eq", ["mod", "k", 8], 0], ["le", self.needed(layout), most])
 
 
-def usual(layout: Fragment, table: bool) -> dict[str, tuple[Tile, tuple[Formula, ...]]]:
-    """The tiles by suffix, with further conditions: for one row of x and a large matrix, for one row, and for
-    several."""
-    many = Tile(TOKENS, 16, 2, 1, 1, table)
+def usual(weights: Weights, most: int) -> dict[str, tuple[Tile, tuple[Formula, ...]]]:
+    """The tiles by suffix, with further conditions: for one row of x, of a matrix that is small, large, has
+    many rows, any; for several rows of x, and long ones. most: bytes of group memory of a block."""
+    layout, table = weights.layout, looked_up(weights)
+    size: Formula = ["mul", "n", "k"]
+    tiles: Formula = ["ceildiv", "n", ROWS]
     if layout.bits >= WIDE:
         one = Tile(1, 16, 3, 1, 1)
     elif table:
         one = Tile(1, 16, 2, 1, 1, table)
     else:
         one = Tile(1, 8, 2, 1, 2)
-    found: dict[str, tuple[Tile, tuple[Formula, ...]]] = {"v1": (one, ()), "v8": (many, ())}
-    if layout.bits <= 4 and not table:
-        # Larger copies for what takes long; less group memory, so that the next launch begins early, else.
-        large: Formula = ["ge", ["mul", "n", "k"], LARGE]
-        return {"v1_large": (replace(one, units=2), (large,)), **found}
-    return found
+    found: dict[str, tuple[Tile, tuple[Formula, ...]]] = {}
+    # Blocks of few warps, all of a matrix beside all of the next launch's.
+    small = Tile(1, 8, 2, 1, 2, table) if table else Tile(1, 4, 3, 1, 4)
+    few: Formula = ["and", ["le", size, SMALL], ["le", tiles, ["mul", 2, "sms"]]]
+    found["v1_small"] = small, (few, small.together(layout, most))
+    if layout.bits < WIDE and not table:
+        found["v1_large"] = Tile(1, 16, 2, 2, 1), (["ge", size, LARGE],)
+    if layout.bits < WIDE and shifts(weights):  # sums of x pay from two tiles a block on
+        found["v1_wide"] = replace(one, shift=True), (["ge", tiles, ["mul", 2 * one.blocks, "sms"]],)
+    many, long = Tile(TOKENS, 8, 2, 1, 2, table), Tile(TOKENS, 16, 2, 1, 1, table)
+    return {**found, "v1": (one, ()), "v8": (many, (many.together(layout, most),)), "v8_long": (long, ())}
 
 
-def points(layout: Fragment, table: bool) -> Iterator[Tile]:
+def points(weights: Weights) -> Iterator[Tile]:
     """Further tiles, for tuning."""
+    layout, table = weights.layout, looked_up(weights)
     if layout.bits >= WIDE:
         yield from (Tile(1, 8, 3, 1, 2), Tile(1, 16, 2, 1, 1), Tile(1, 16, 2, 2, 1))
     elif table:
         yield from (Tile(1, 8, 2, 1, 2, table), Tile(1, 16, 3, 1, 1, table), Tile(1, 8, 2, 1, 2))
     else:
         yield from (Tile(1, 8, 2, 2, 2), Tile(1, 8, 3, 1, 2), Tile(1, 16, 2, 1, 1), Tile(1, 16, 2, 2, 1))
-    yield Tile(TOKENS, 8, 2, 1, 2, table)
+    yield Tile(TOKENS, 16, 2, 2, 1, table)
 
 
 def looked_up(weights: Weights) -> bool:
@@ -149,24 +175,32 @@ def decoder(fmt: Format, dtype: str, target: Target) -> tuple[Weights, bool]:
 
 def linear(weights: Weights) -> bool:
     """Whether zero points after scaling can wait for the sums, times the sum of x."""
-    made = weights.plan  # of decoders that lack a power of two the zero point would lack it as well
-    waits = weights.layout.run >= STEP and made.exact and made.exponent == 0
+    made = weights.plan
+    waits = weights.layout.run >= STEP and made.exact and abs(made.exponent) < LIFTED
     return weights.value_zero and bool(weights.fmt.scales) and waits
+
+
+def shifts(weights: Weights) -> bool:
+    """Whether integers are multiplied with their excess, and zero points unsubtracted: the sum of x over a
+    run takes them away. That is less for one row of x, and more for several."""
+    zero = weights.code_zero is None or weights.fused is not None
+    waits = weights.layout.run >= STEP and not weights.fold_only and bool(weights.fmt.scales)
+    return weights.excess is not None and weights.excess <= EXCESS and zero and waits
 
 
 def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
     """For one row of x, and for several. None where the rings of a format leave no room for any x."""
-    layout, table = fragment(fmt), looked_up(decoder(fmt, dtype, target)[0])
-    for suffix, (tile, when) in usual(layout, table).items():
-        if tile.fits(layout, target.shared_max):
+    weights, most = decoder(fmt, dtype, target)[0], target.shared_max
+    for suffix, (tile, when) in usual(weights, most).items():
+        if tile.fits(weights.layout, most):
             yield _entry(suffix, tile, when, fmt, dtype, target)
 
 
 def further(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
     """Entries for tuning."""
-    layout, table = fragment(fmt), looked_up(decoder(fmt, dtype, target)[0])
-    for tile in points(layout, table):
-        if tile.fits(layout, target.shared_max):
+    weights = decoder(fmt, dtype, target)[0]
+    for tile in points(weights):
+        if tile.fits(weights.layout, target.shared_max):
             yield _entry(tile.name, tile, (), fmt, dtype, target)
 
 
@@ -188,20 +222,73 @@ def _entry(
         gate="hmma",
         preamble=(
             functor(fmt, dtype, target, weights.name, weights.bare),
-            *([_numbers(weights)] if looked_up(weights) else []),
+            _rows(weights, looked_up(weights)),
+            *([_shifted(weights)] if tile.shift else ()),
         ),
     )
 
 
-def _numbers(weights: Weights) -> str:
-    """A decoder that has the bits of each code's number."""
-    name, exponent = f"{weights.name}_pairs", weights.plan.exponent
-    bits = [weights.kind.bits(ldexp(value, -exponent)) for value in weights.fmt.element.values()]
-    return (
-        table_text(f"{name}_numbers", "uint16_t", [f"0x{v:04x}" for v in bits])
-        + f"struct {name} : {weights.name} {{\n"
-        + f"    static WOOTZ_FN uint32_t number(uint32_t code) {{ return {name}_numbers[code]; }}\n}};\n"
+def _rows(weights: Weights, table: bool) -> str:
+    """A decoder that has the scales of two rows, and for a table the bits of each code's number."""
+    name, lines = f"{weights.name}_rows", [*_levels(weights)]
+    numbers = ""
+    if table:
+        values = (ldexp(value, -weights.plan.exponent) for value in weights.fmt.element.values())
+        bits = [f"0x{weights.kind.bits(value):04x}" for value in values]
+        numbers = table_text(f"{name}_numbers", "uint16_t", bits)
+        lines.append(f"static WOOTZ_FN uint32_t number(uint32_t code) {{ return {name}_numbers[code]; }}")
+    return numbers + _struct(name, weights.name, lines)
+
+
+def _struct(name: str, base: str, lines: Iterable[str]) -> str:
+    body = "".join(f"    {line}\n" for line in lines)
+    return f"struct {name} : {base} {{\n{body}}};\n"
+
+
+def _shifted(weights: Weights) -> str:
+    """The same that leaves integers their excess and their zero points, `shift` in all."""
+    zero = " + zero(sides, g, j, half)" if weights.code_zero else ""
+    lines = (
+        *placed(weights),
+        "template <int Step>",
+        "static WOOTZ_FN void decode(const uint32_t* words, const uint8_t* sides, int lane,",
+        "                            uint32_t (&a)[4]) {",
+        "    placed<Step>(words, a);",
+        "}",
+        "static WOOTZ_FN float shift(const uint8_t* sides, int g, int j, int half) {",
+        f"    return {weights.excess}.0f{zero};",
+        "}",
     )
+    return _struct(f"{weights.name}_shifted", f"{weights.name}_rows", lines)
+
+
+def _levels(weights: Weights) -> Iterator[str]:
+    """Scales of E4M3 by the conversion instruction, two rows at once; others one by one."""
+    yield "static WOOTZ_FN void levels(const uint8_t* sides, const float* tensor, int g, int j,"
+    yield "                            float (&to)[2]) {"
+    layout, scales = weights.layout, weights.fmt.scales
+    if _converts(weights):
+        offset = layout.sides[0].offset - layout.code_bytes
+        yield f"    const uint8_t* from = sides + {offset} + at(g, j, 0);"
+        yield "    uint32_t first, second;"
+        yield "    fragment::convert_e4m3(first, second, *reinterpret_cast<const uint16_t*>(from));"
+        rest = [f" {'/' if level.op == 'divide' else '*'} tensor[{i}]" for i, level in enumerate(scales[1:])]
+        for half, pair in enumerate(("first", "second")):
+            yield f"    to[{half}] = fragment::half_f32({pair}){''.join(rest)};"
+    else:
+        for half in (0, 1):
+            yield f"    to[{half}] = level(sides, tensor, g, j, {half});"
+    yield "}"
+
+
+def _converts(weights: Weights) -> bool:
+    """Whether the first scale is an E4M3, and all others are one per tensor."""
+    layout, scales = weights.layout, weights.fmt.scales
+    if not scales or not weights.target.has("fp8_convert") or layout.tensors != SCALE_FIELDS[1 : len(scales)]:
+        return False
+    e = scales[0].element
+    axes = (e.kind, e.exponent, e.mantissa, e.bias, e.specials, e.signed)
+    return axes == ("float", 4, 3, 7, "nan", True)
 
 
 def _arguments(layout: Fragment) -> tuple[Arg, ...]:
@@ -211,10 +298,10 @@ def _arguments(layout: Fragment) -> tuple[Arg, ...]:
 
 def _text(tile: Tile, layout: Fragment, weights: Weights, lift: bool) -> str:
     """The entry point."""
-    name = f"{weights.name}_pairs" if tile.table else weights.name
     scaling = "Weights" if weights.fold_only and not linear(weights) else "Sums"
     numbers = ", ".join(map(str, (tile.tokens, tile.warps, tile.slots, tile.units)))
-    flags = ", ".join(str(flag).lower() for flag in (linear(weights), lift, tile.table))
+    name = f"{weights.name}_{'shifted' if tile.shift else 'rows'}"
+    flags = ", ".join(str(flag).lower() for flag in (linear(weights), lift, tile.table, tile.shift))
     fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
     levels = [f"{weights.name}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors)]
     return f"""

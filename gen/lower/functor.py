@@ -18,7 +18,7 @@ from ..manifest.target import Target
 from .pairs import KINDS, Plan, code_pieces, gather, integer_of, magic, table_text
 from .weights import Weights
 
-__all__ = ["KINDS", "Weights", "functor"]
+__all__ = ["KINDS", "Weights", "functor", "placed"]
 
 
 def _stored(element: Element, code: str, table: str) -> str:
@@ -252,8 +252,7 @@ class _Text(Weights):
         """Registers without scale: numbers, less zero points."""
         first = self.numbers
         if self.fused is not None:
-            placed = magic(self.question, [0] * PERIOD)
-            yield from self.steps("placed", Plan(True, 0, tuple(placed)))
+            yield from self.placed()
             first = "placed<Step>(words, a)"
         yield "template <int Step>"
         yield "static WOOTZ_FN void decode(const uint32_t* words, const uint8_t* sides, int lane,"
@@ -263,6 +262,10 @@ class _Text(Weights):
         else:
             yield from self.each(first, self._subtract_zeros)
         yield "}"
+
+    def placed(self) -> Iterator[str]:
+        """A function for integers with `excess`."""
+        yield from self.steps("placed", Plan(True, 0, tuple(magic(self.question, [0] * PERIOD))))
 
     def _subtract_zeros(self) -> Iterator[str]:
         if self.fused is not None or self.in_type:
@@ -344,6 +347,14 @@ def _repeats(positions: Sequence[tuple[int, ...]], steps: int, bits: int) -> boo
     return moved % 16 == 0 and all(
         b == tuple(p + moved for p in a) for a, b in zip(positions, positions[pairs:])
     )
+
+
+def placed(weights: Weights) -> Iterator[str]:
+    """Lines of a member placed<Step>(words, a): registers of one step, each number `weights.excess` more than
+    its code's value, without scale and zero points. Raises ValueError where there is no such number."""
+    if weights.excess is None:
+        raise ValueError(f"the codes of {weights.fmt.name} are no integers that {weights.kind.name} takes")
+    yield from _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare).placed()
 
 
 def functor(fmt: Format, activations: str, target: Target, name: str = "Weight", bare: bool = False) -> str:

@@ -87,6 +87,15 @@ class Weights:
             return None
         return self.kind.magic + offset - integer_of(zero.element)[1] + (zero.stored == "minus_one")
 
+    @property
+    def excess(self) -> int | None:
+        """What `placed` has more than a code's value: the power of two whose mantissa takes the code, and the
+        offset of codes. None for what is no integer, or has more bits than the mantissa."""
+        element = self.fmt.element
+        if element.kind != "int" or element.bits > self.kind.mantissa:
+            return None
+        return (1 << self.kind.mantissa) + integer_of(element)[1]
+
     @cached_property
     def exact(self) -> bool:
         """Whether `decode` gives the very numbers, zero points subtracted."""

@@ -35,4 +35,4 @@ def test_they_multiply(name: str) -> None:
 
 def test_most_of_them_have_entries() -> None:
     found = [name for name in NAMES if [*qgemv.instances(made(bodies()[name], name), "bf16", TARGET)]]
-    assert len(found) >= len(NAMES) * 3 // 4
+    assert len(found) >= len(NAMES) - 5

@@ -30,6 +30,9 @@ from .timing import Launch, copies_for
 MOST_COPIES, LEAST_COPIES = 256, 2
 """Of the operands of one replay."""
 
+SMALL = 16
+"""Operands of at most one in so many of a set's bytes do not rotate."""
+
 LEFT_OUT = ("alpha", "beta", "activation", "causal", "window", "eps", "softplus")
 """Scalars that a check draws and a bench leaves at their defaults: it times the plain call."""
 
@@ -200,21 +203,29 @@ def _extents(signature: Signature, operand: Operand, size: Mapping[str, int]) ->
 @dataclass(frozen=True, eq=False)
 class Placed:
     """The operands of one replay, by name, one dict a launch; those of the first are the drawn ones, in
-    order. bytes: of one launch's operands and output. cold: they outgrow the device's cache."""
+    order. small: bytes up to which an operand, or the output, is the same one in every launch. cold: the
+    others outgrow the device's cache."""
 
     problem: Problem
     operands: Sequence[Mapping[str, Any]]
+    small: int
     cold: bool
 
 
 def place(problem: Problem, device: Bench, copies: int | None = None) -> Placed:
-    """Operands on a device: `copies` sets, or as many as together outgrow its cache."""
+    """Operands on a device: `copies` sets, or as many as together outgrow its cache. Those that are small
+    beside the rest, as activations of few rows are beside weights, are the same in every set: in a model the
+    launch before has just written them, and they are in the cache."""
     size = max(1, operand_bytes(problem))
     wanted = copies_for(size, LEAST_COPIES, device.rotate) if copies is None else copies
     count = min(wanted, MOST_COPIES)
     given = {**problem.arrays, **problem.scalars}
-    sets = [{n: _there(problem, n, v, device, i) for n, v in given.items()} for i in range(count)]
-    return Placed(problem, sets, count * size >= device.rotate // 2)
+    small = size // SMALL
+    kept = {name for name in problem.arrays if sizes_of(problem, name) <= small}
+    sets = [{n: _there(problem, n, v, device, 0) for n, v in given.items()}]
+    for i in range(1, count):
+        sets.append({n: sets[0][n] if n in kept else _there(problem, n, v, device, i) for n, v in given.items()})
+    return Placed(problem, sets, small, count * size >= device.rotate // 2)
 
 
 def operand_bytes(problem: Problem) -> int:
@@ -283,7 +294,7 @@ def prepare(kernel: Kernel, placed: Placed, device: Bench) -> Runs:
     """
     made: list[_Prepared] = []
     for each in placed.operands:
-        made.append(_prepared(kernel, placed.problem, each, device, made[0] if made else None))
+        made.append(_prepared(kernel, placed, each, device, made[0] if made else None))
     first = made[0]
     return Runs(
         [each.launch for each in made], [each.out for each in made], first.recipe.entry.symbol,
@@ -294,6 +305,7 @@ def prepare(kernel: Kernel, placed: Placed, device: Bench) -> Runs:
 @dataclass(frozen=True, eq=False)
 class _Prepared:
     launch: Launch
+    given: Any
     out: Any
     recipe: Any
     out_bytes: int
@@ -301,15 +313,16 @@ class _Prepared:
 
 
 def _prepared(
-    kernel: Kernel, problem: Problem, operands: Mapping[str, Any], device: Bench, first: _Prepared | None
+    kernel: Kernel, placed: Placed, operands: Mapping[str, Any], device: Bench, first: _Prepared | None
 ) -> _Prepared:
-    signature = problem.signature
+    problem, signature = placed.problem, placed.problem.signature
     required = [each.name for each in signature.operands if not each.optional]
     named = {name: value for name, value in operands.items() if name in signature.scalars}
     call = kernel._read([operands[name] for name in required], None, named)
-    given = (
-        _blank(problem, call, device) if signature.output.kind == "array" and not signature.in_place else None
-    )
+    given = None
+    if signature.output.kind == "array" and not signature.in_place:
+        again = first if first and first.out_bytes <= placed.small else None
+        given = again.given if again else _blank(problem, call, device)
     out = kernel._reader.read_output(call, given)
     kind, number = call.device
     program = kernel._program(kind, number or 0)
@@ -325,7 +338,7 @@ def _prepared(
     def launch(kept: Any = (call, out, space)) -> None:
         steps.launch(addresses, address, size, device.stream())
 
-    return _Prepared(launch, out, recipe, _out_bytes(problem, call), space)
+    return _Prepared(launch, given, out, recipe, _out_bytes(problem, call), space)
 
 
 def _blank(problem: Problem, call: Any, device: Bench) -> Any:

@@ -44,6 +44,9 @@ inline Barrier& barrier_at(Address place, int line) {
     return *barrier;
 }
 
+inline int lane() { return threadIdx.x % 32; }
+inline bool elect() { return lane() == 0; }
+
 inline void barrier_init(Address place) {
     *reinterpret_cast<Barrier*>(const_cast<uint8_t*>(place)) = Barrier{0, 1, 0};
 }
