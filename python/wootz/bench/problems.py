@@ -224,7 +224,8 @@ def place(problem: Problem, device: Bench, copies: int | None = None) -> Placed:
     kept = {name for name in problem.arrays if sizes_of(problem, name) <= small}
     sets = [{n: _there(problem, n, v, device, 0) for n, v in given.items()}]
     for i in range(1, count):
-        sets.append({n: sets[0][n] if n in kept else _there(problem, n, v, device, i) for n, v in given.items()})
+        others = {n: _there(problem, n, v, device, i) for n, v in given.items() if n not in kept}
+        sets.append({**sets[0], **others})
     return Placed(problem, sets, small, count * size >= device.rotate // 2)
 
 
