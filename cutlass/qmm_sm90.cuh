@@ -22,16 +22,36 @@ struct Folded : Weight {
 };
 
 // The rings and who uses them. Batch: k16 steps a decode-and-multiply round. Box: k64 chunks of x a copy.
-template <int Columns_, int Groups_, int Box_, int XSlots_, int WSlots_, int Batch_>
+// Part: tokens of other copies of x. Narrower: whole parts, ascending, that a tile of fewer tokens than
+// Columns takes.
+template <int Columns_, int Groups_, int Box_, int XSlots_, int WSlots_, int Batch_, int Part_ = Columns_,
+          int... Narrower>
 struct Tile {
     static constexpr int columns = Columns_, groups = Groups_, box = Box_, x_slots = XSlots_,
-                         w_slots = WSlots_;
+                         w_slots = WSlots_, part = Part_;
     static constexpr int batch = Batch_, rows = 128, chunk = Columns_ < 64 ? Columns_ : 64;
     static constexpr int consumers = 256 * Groups_, threads = consumers + 128;
     // Together no more than the launch allocated (384 threads x 168, 640 x 96), or the block hangs.
     static constexpr int consumer_registers = Groups_ == 1 ? 232 : 112;
     static constexpr int producer_registers = Groups_ == 1 ? 40 : 32;
     static constexpr int weight_warps = 3;
+
+    // How many tokens are read and multiplied for `left` of them, one at least.
+    WOOTZ_FN static int width(uint32_t left) {
+        int found = 0;
+        ((found = found == 0 && left <= Narrower ? Narrower : found), ...);
+        return found ? found : columns;
+    }
+    // body(Index<width>), for the one that is `wanted`.
+    template <class Body>
+    WOOTZ_FN static void of_width(int wanted, Body&& body) {
+        if constexpr (sizeof...(Narrower) == 0) {
+            body(Index<columns>{});
+        } else {
+            (..., (wanted == Narrower ? body(Index<Narrower>{}) : void()));
+            if (wanted == columns) body(Index<columns>{});
+        }
+    }
 };
 
 // Shared memory, from a 1024-byte boundary on. gen/kernels/_qmm_sm90.py computes the same sum.
@@ -44,9 +64,15 @@ struct Layout {
     static constexpr int half = Shape::groups > 1 ? Shape::columns * 256 : Shape::chunk * 128;
     static constexpr int x_full = results + 2 * half, x_empty = x_full + 8 * Shape::x_slots;
     static constexpr int w_full = x_empty + 8 * Shape::x_slots, w_empty = w_full + 8 * Shape::w_slots;
-    static constexpr int flags = w_empty + 8 * Shape::w_slots;
-    static constexpr int bytes = flags + 16 + 1024;
+    static constexpr int flags = w_empty + 8 * Shape::w_slots, end = flags + 16;
+    static constexpr int bytes = end + 1024;
 };
+
+// The block's shared memory, from a 1024-byte boundary on.
+WOOTZ_FN uint8_t* shared_memory() {
+    extern __shared__ uint8_t unaligned[];
+    return unaligned + ((1024 - (shared_address(unaligned) & 1023)) & 1023);
+}
 
 // A slot of a ring and the parity of its current use.
 template <int Slots>
@@ -62,48 +88,77 @@ struct Ring {
     }
 };
 
+// Where a tile lies: its matrix and first row there, its first token, and where the tokens end that are its
+// matrix's.
+struct Place {
+    uint32_t matrix, row, token, end;
+};
+
+// One matrix and all tokens. A block's tiles are neighbours, tokens innermost, so that they share weights in
+// the cache.
 struct Problem {
     const TensorMap* boxes;   // x as [k / 64][m][64]: whole boxes
-    const TensorMap* chunks;  // x as [m][k]: one k64 chunk a copy, for the last k of a ragged row
+    const TensorMap* chunks;  // x as [m][k]: a k64 chunk of Part tokens a copy, up to a ragged row's end
     const uint8_t* units;
     const void* tensors[2];  // fields of scales that are one per tensor
     uint16_t* y;
     uint8_t* workspace;
     uint32_t m, n, k;
+    static constexpr bool many = false;  // matrices
+    static constexpr int bytes = 0;      // of shared memory beside the Layout's
+
+    template <class Shape>
+    WOOTZ_FN uint32_t tokens() const {
+        return (m + Shape::columns - 1) / Shape::columns;
+    }
+    template <class Shape>
+    WOOTZ_FN uint32_t tiles() const {
+        return (n + Shape::rows - 1) / Shape::rows * tokens<Shape>();
+    }
+    template <class Shape>
+    WOOTZ_FN Place place(uint32_t tile) const {
+        return {0, tile / tokens<Shape>() * Shape::rows, tile % tokens<Shape>() * Shape::columns, m};
+    }
+    WOOTZ_FN const void* tensor(int i, uint32_t) const { return tensors[i]; }
+    template <class Shape>
+    WOOTZ_FN void prepare() const {}
 };
 
-// What a block works on. Whole tiles first, the same number for every block. Of the tiles left over, too few
-// for all, each is cut along k into `parts`, one a block. Tokens are innermost, so that neighbours share
-// weights in the cache. What follows from the problem is computed anew: consumers have no register to spare.
-template <class Weight, class Shape>
-struct Work {
-    const Problem& p;
+// What is to be divided. Whole tiles first, the same number for every block. Of the tiles left over, too few
+// for all, each is cut along k into `parts`, one a block.
+template <class Weight, class Shape, class P>
+struct Division {
+    WOOTZ_FN static uint32_t units(const P& p) { return (p.k + Weight::unit_k - 1) / Weight::unit_k; }
+    WOOTZ_FN static uint32_t all(const P& p) { return p.template tiles<Shape>(); }
+    // Into how many the tiles left over are cut: no part is shorter than two units.
+    WOOTZ_FN static uint32_t parts(const P& p) {
+        const uint32_t rest = all(p) % gridDim.x;
+        return rest ? max(1u, min(gridDim.x / rest, units(p) / 2)) : 1;
+    }
+};
+
+// What a block works on: whole tiles that are neighbours, then its part. What follows from the problem is
+// computed anew: consumers have no register to spare.
+template <class Weight, class Shape, class P = Problem>
+struct Work : Division<Weight, Shape, P> {
+    using Base = Division<Weight, Shape, P>;
+    const P& p;
     uint32_t tile;        // of 128 rows x Columns tokens
     uint32_t begin, end;  // units along k
     uint32_t tiles;       // whole tiles left, this one included if it is whole
 
-    WOOTZ_FN static uint32_t tokens(const Problem& p) { return (p.m + Shape::columns - 1) / Shape::columns; }
-    WOOTZ_FN static uint32_t units(const Problem& p) { return (p.k + Weight::unit_k - 1) / Weight::unit_k; }
-    WOOTZ_FN static uint32_t all(const Problem& p) {
-        return (p.n + Shape::rows - 1) / Shape::rows * tokens(p);
-    }
-    // Into how many the tiles left over are cut: no part is shorter than two units.
-    WOOTZ_FN static uint32_t parts(const Problem& p) {
-        const uint32_t rest = all(p) % gridDim.x;
-        return rest ? max(1u, min(gridDim.x / rest, units(p) / 2)) : 1;
-    }
-
-    WOOTZ_FN explicit Work(const Problem& problem) : p(problem) {
-        tiles = all(p) / gridDim.x;
+    WOOTZ_FN explicit Work(const P& problem) : p(problem) {
+        tiles = Base::all(p) / gridDim.x;
         tile = blockIdx.x * tiles;
         begin = 0;
-        end = units(p);
+        end = Base::units(p);
         if (tiles == 0) left_over();
     }
     WOOTZ_FN bool more() const { return begin < end; }
-    WOOTZ_FN uint32_t row() const { return tile / tokens(p) * Shape::rows; }
-    WOOTZ_FN uint32_t token() const { return tile % tokens(p) * Shape::columns; }
-    WOOTZ_FN bool whole() const { return end - begin == units(p); }
+    WOOTZ_FN Place place() const { return p.template place<Shape>(tile); }
+    WOOTZ_FN uint32_t first() const { return begin; }
+    WOOTZ_FN uint32_t last() const { return end; }
+    WOOTZ_FN bool whole() const { return end - begin == Base::units(p); }
     WOOTZ_FN void next() {
         tile++;
         if (tiles == 0) {
@@ -113,35 +168,37 @@ struct Work {
         }
     }
     WOOTZ_FN void left_over() {
-        const uint32_t rest = all(p) % gridDim.x, count = parts(p), part = blockIdx.x % count;
-        tile = all(p) - rest + blockIdx.x / count;
-        begin = part * units(p) / count;
-        end = blockIdx.x < rest * count ? (part + 1) * units(p) / count : begin;
+        const uint32_t rest = Base::all(p) % gridDim.x, count = Base::parts(p), part = blockIdx.x % count;
+        tile = Base::all(p) - rest + blockIdx.x / count;
+        begin = part * Base::units(p) / count;
+        end = blockIdx.x < rest * count ? (part + 1) * Base::units(p) / count : begin;
     }
     // Units of the block, over all its tiles.
     WOOTZ_FN uint32_t total() const {
         Work last = *this;
         last.left_over();
-        return tiles * units(p) + last.end - last.begin;
+        return tiles * Base::units(p) + last.end - last.begin;
     }
 };
 
 // Copies warp `warp`'s share of the units of each row tile. Row tiles past n are left out.
-template <class Weight, class Shape>
-WOOTZ_FN void produce_weights(const Problem& p, uint32_t base, int warp) {
+template <class Weight, class Shape, class P>
+WOOTZ_FN void produce_weights(const P& p, uint32_t base, int warp) {
     using Plan = Layout<Weight, Shape>;
     constexpr int tiles = Shape::rows / 16;
     const uint32_t full = base + Plan::w_full, empty = base + Plan::w_empty;
     const int begin = warp * tiles / Shape::weight_warps, end = (warp + 1) * tiles / Shape::weight_warps;
     const uint32_t row_tiles = (p.n + 15) / 16;
-    const uint64_t pitch = static_cast<uint64_t>(Work<Weight, Shape>::units(p)) * Weight::unit_bytes;
+    const uint64_t pitch = static_cast<uint64_t>(Work<Weight, Shape, P>::units(p)) * Weight::unit_bytes;
     Ring<Shape::w_slots> ring = {0, 1};
-    for (Work<Weight, Shape> work(p); work.more(); work.next()) {
-        const uint32_t row = work.row() / 16 + begin;
+    for (Work<Weight, Shape, P> work(p); work.more(); work.next()) {
+        const Place place = work.place();
+        const uint32_t row = place.row / 16 + begin;
         const int count = row >= row_tiles ? 0 : min(end - begin, static_cast<int>(row_tiles - row));
-        const uint8_t* from = p.units + row * pitch + static_cast<uint64_t>(work.begin) * Weight::unit_bytes;
+        const uint8_t* from = p.units + (static_cast<uint64_t>(place.matrix) * row_tiles + row) * pitch +
+                              static_cast<uint64_t>(work.first()) * Weight::unit_bytes;
 #pragma unroll 1
-        for (uint32_t units = work.end - work.begin; units; units--) {
+        for (uint32_t units = work.last() - work.first(); units; units--) {
             uint32_t to = base + Plan::w + ring.slot * Plan::w_slot + begin * Weight::unit_bytes;
             const uint8_t* tile = from;
             barrier_wait(empty + ring.slot * 8, ring.parity);
@@ -158,26 +215,32 @@ WOOTZ_FN void produce_weights(const Problem& p, uint32_t base, int warp) {
     }
 }
 
-template <class Weight, class Shape>
-WOOTZ_FN void produce_activations(const Problem& p, uint32_t base) {
+template <class Weight, class Shape, class P>
+WOOTZ_FN void produce_activations(const P& p, uint32_t base) {
     using Plan = Layout<Weight, Shape>;
     constexpr int chunks = Weight::unit_k / 64;
     const int whole = p.k % 64 ? p.k / 64 : INT_MAX;  // chunks that may be read as parts of a box
     Ring<Shape::x_slots> ring = {0, 1};
-    for (Work<Weight, Shape> work(p); work.more(); work.next()) {
-        const int token = work.token(), end = work.end * chunks;
+    for (Work<Weight, Shape, P> work(p); work.more(); work.next()) {
+        const Place place = work.place();
+        const int token = place.token, tokens = Shape::width(place.end - place.token),
+                  end = work.last() * chunks;
 #pragma unroll 1
-        for (int chunk = work.begin * chunks; chunk < end; chunk += Shape::box) {
+        for (int chunk = work.first() * chunks; chunk < end; chunk += Shape::box) {
             const uint32_t to = base + Plan::x + ring.slot * Plan::x_slot;
             const uint32_t full = base + Plan::x_full + ring.slot * 8;
             barrier_wait(base + Plan::x_empty + ring.slot * 8, ring.parity);
-            barrier_expect(full, Plan::x_slot);
-            if (chunk + Shape::box <= whole) {
+            barrier_expect(full, tokens * (128 * Shape::box));
+            if (tokens == Shape::columns && chunk + Shape::box <= whole) {
                 copy_tensor(to, p.boxes, 0, token, chunk, full);
             } else {
 #pragma unroll 1
-                for (int i = 0; i < Shape::box; i++)
-                    copy_tensor(to + i * (Shape::columns * 128), p.chunks, (chunk + i) * 64, token, full);
+                for (int i = 0; i < Shape::box; i++) {
+#pragma unroll 1
+                    for (int t = 0; t < tokens; t += Shape::part)
+                        copy_tensor(to + (i * Shape::columns + t) * 128, p.chunks, (chunk + i) * 64,
+                                    token + t, full);
+                }
             }
             ring.advance(1);
         }
@@ -258,9 +321,9 @@ struct Lane {
 };
 
 // Stores a warpgroup's 64 rows x Columns tokens, turned in shared memory, 16 bytes a thread where n allows.
-template <class Type, class Shape>
-WOOTZ_FN void store_tile(const Problem& p, const float (&sums)[Shape::columns / 2], uint8_t* staged,
-                         uint32_t row, uint32_t token, int half) {
+template <class Type, class Shape, class P>
+WOOTZ_FN void store_tile(const P& p, const float (&sums)[Shape::columns / 2], uint8_t* staged,
+                         const Place& place, int half) {
     constexpr int chunk = Shape::chunk;
     const int thread = threadIdx.x & 127, lane = thread & 31, warp = thread >> 5;
     const uint32_t to = shared_address(staged);
@@ -277,12 +340,12 @@ WOOTZ_FN void store_tile(const Problem& p, const float (&sums)[Shape::columns / 
         }
         named_barrier<128>(1 + half);
         const int piece = thread & 7;
-        const uint32_t first = row + piece * 8;
+        const uint32_t first = place.row + half * 64 + piece * 8;
 #pragma unroll 1
         for (int i = 0; i < chunk / 16; i++) {
             const int at = i * 16 + (thread >> 3);
-            const uint32_t t = token + c * chunk + at;
-            if (t >= p.m || first >= p.n) continue;
+            const uint32_t t = place.token + c * chunk + at;
+            if (t >= place.end || first >= p.n) continue;
             const uint8_t* from = staged + at * 128 + ((piece ^ (at & 7)) << 4);
             uint16_t* out = p.y + static_cast<uint64_t>(t) * p.n + first;
             if (wide) {
@@ -328,10 +391,10 @@ WOOTZ_FN bool add_groups(float (&sums)[Shape::columns / 2], float4* partial, int
 // order, and returns true. (Two it adds without leaving its own: the sum of two has no order.) So the result
 // never depends on who is last. The workspace begins with a counter for each block's half, zero before and
 // after, then has a part for each.
-template <class Weight, class Shape>
-WOOTZ_FN bool add_parts(const Problem& p, float (&sums)[Shape::columns / 2], uint32_t* flags, int half) {
+template <class Weight, class Shape, class P>
+WOOTZ_FN bool add_parts(const P& p, float (&sums)[Shape::columns / 2], uint32_t* flags, int half) {
     constexpr int vectors = Shape::columns / 8;
-    const uint32_t count = Work<Weight, Shape>::parts(p), part = blockIdx.x % count,
+    const uint32_t count = Work<Weight, Shape, P>::parts(p), part = blockIdx.x % count,
                    first = blockIdx.x - part;
     const int thread = threadIdx.x & 127;
     uint32_t* counter = reinterpret_cast<uint32_t*>(p.workspace) + 2 * first + half;
@@ -349,15 +412,11 @@ WOOTZ_FN bool add_parts(const Problem& p, float (&sums)[Shape::columns / 2], uin
     }
     if (!last) {
         named_barrier<128>(1 + half);
-        if (thread == 0)
-            asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(1 << 16) : "memory");
+        if (thread == 0) add_release(counter, 1 << 16);
         return false;
     }
     if (thread == 0) {  // the others have come, and do not wait for anything
-        uint32_t seen;
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-        } while (seen >> 16 != count - 1);
+        while (load_acquire(counter) >> 16 != count - 1) continue;
         *counter = 0;
     }
     named_barrier<128>(1 + half);
@@ -382,8 +441,8 @@ WOOTZ_FN bool add_parts(const Problem& p, float (&sums)[Shape::columns / 2], uin
 }
 
 // One consumer warpgroup: half `half` of the rows, in group `group`.
-template <class Weight, class Shape>
-WOOTZ_FN void consume(const Problem& p, uint8_t* shared) {
+template <class Weight, class Shape, class P>
+WOOTZ_FN void consume(const P& p, uint8_t* shared) {
     using Plan = Layout<Weight, Shape>;
     using Type = typename Weight::Type;
     constexpr int columns = Shape::columns, batches = Weight::steps / Shape::batch;
@@ -400,16 +459,22 @@ WOOTZ_FN void consume(const Problem& p, uint8_t* shared) {
     const uint32_t base = shared_address(shared);
 
     static_assert(Weight::tensors <= 2, "no room for so many fields");
+    // Levels that are one per matrix change with the tile: then no unit is loaded before its tile begins.
+    constexpr bool apart = P::many && Weight::tensors;
     float tensors[Weight::tensors ? Weight::tensors : 1];
-    unroll<Weight::tensors>(
-        [&](auto i) { tensors[i.value] = Weight::template tensor_level<i.value>(p.tensors[i.value]); });
+    const auto load_levels = [&](uint32_t matrix) {
+        unroll<Weight::tensors>([&](auto i) {
+            tensors[i.value] = Weight::template tensor_level<i.value>(p.tensor(i.value, matrix));
+        });
+    };
+    if constexpr (!apart) load_levels(0);
     Lane<Weight> weights;
     weights.lane = lane;
     float sums[columns / 2];
     uint32_t a[2][Shape::batch][4];
     Ring<Shape::w_slots> w_ring = {group, 0};
     Ring<Shape::x_slots> x_ring = {group * boxes, 0};
-    Work<Weight, Shape> work(p);
+    Work<Weight, Shape, P> work(p);
     uint32_t mine = (work.total() + Shape::groups - 1 - group) / Shape::groups;  // units left to this group
     const auto load = [&]() {
         barrier_wait(base + Plan::w_full + w_ring.slot * 8, w_ring.parity);
@@ -423,80 +488,96 @@ WOOTZ_FN void consume(const Problem& p, uint8_t* shared) {
         if (lane == 0) barrier_arrive(base + Plan::w_empty + w_ring.slot * 8 + (loaded & p.k >> 31));
         w_ring.advance(Shape::groups);
     };
-    if (mine) {
+    const auto load_first = [&]() {
         load();
         if constexpr (!Lane<Weight>::held) release(weights.loaded());
-    }
+    };
+    if (!apart && mine) load_first();
     uint32_t done = 0;  // units of the block before this tile, of interest modulo the groups
     for (bool first = true; work.more(); first = false) {
-        const uint32_t here = work.end - work.begin;
+        const uint32_t here = work.last() - work.first();
         const uint32_t turn = (group + Shape::groups - done % Shape::groups) % Shape::groups;
         int read = -1;  // slot of x that the MMAs in flight before this batch read last
-#pragma unroll
-        for (int i = 0; i < columns / 2; i++) sums[i] = 0;
-#pragma unroll 1
-        for (uint32_t u = turn; u < here; u += Shape::groups) {
-            mine--;
-            unroll<batches>([&](auto index) {
-                constexpr int batch = index.value, set = batch % 2;
-                constexpr bool last = batch == batches - 1;
-                unroll<Shape::batch>([&](auto step) {
-                    weights.template decode<batch * Shape::batch + step.value>(tensors, a[set][step.value]);
-                });
-                if constexpr (last) {
-                    if constexpr (Lane<Weight>::held) {
-                        uint32_t decoded = 0;
-                        unroll<Shape::batch>([&](auto step) {
-                            for (int r = 0; r < 4; r++) decoded |= a[set][step.value][r];
-                        });
-                        release(decoded);
-                    }
-                    if (mine) load();
-                }
-                if constexpr (batch % box_batches == 0)
-                    barrier_wait(base + Plan::x_full + x_ring.slot * 8, x_ring.parity);
-                const uint32_t b = descriptor_low(base + Plan::x + x_ring.slot * Plan::x_slot);
-                wgmma_fence();
-                unroll<Shape::batch>([&](auto step) {
-                    constexpr int at =
-                        batch % box_batches * Shape::batch + step.value;  // k16 step of the box
-                    Wgmma<columns, Type>::multiply(
-                        sums, a[set][step.value],
-                        descriptor(b + (at / 4 * (columns * 128) + at % 4 * 32) / 16));
-                });
-                wgmma_commit();
-                if constexpr (last && !Lane<Weight>::held)
-                    if (mine) release(weights.loaded());
-                wgmma_wait<1>();
-                if constexpr (batch % box_batches == 0) {
-                    if (read >= 0 && lane == 0) barrier_arrive(base + Plan::x_empty + read * 8);
-                    read = x_ring.slot;
-                }
-                if constexpr (batch % box_batches == box_batches - 1)
-                    x_ring.advance(last ? 1 + (Shape::groups - 1) * boxes : 1);
-            });
+        int tokens = columns;
+        if constexpr (P::many) {
+            const Place place = work.place();
+            tokens = Shape::width(place.end - place.token);
+            if constexpr (apart) load_levels(place.matrix);
         }
-        wgmma_wait<0>();
-        settle(sums);
+        if (apart && turn < here) load_first();
+        // The tile's units, of which the first `Tokens` tokens are multiplied.
+        const auto multiply = [&](auto tokens) {
+            constexpr int Tokens = tokens.value;
+            float (&some)[Tokens / 2] = reinterpret_cast<float (&)[Tokens / 2]>(sums);
+#pragma unroll
+            for (int i = 0; i < columns / 2; i++) sums[i] = 0;
+#pragma unroll 1
+            for (uint32_t u = turn; u < here; u += Shape::groups) {
+                mine--;
+                const bool next = apart ? u + Shape::groups < here : mine;
+                unroll<batches>([&](auto index) {
+                    constexpr int batch = index.value, set = batch % 2;
+                    constexpr bool last = batch == batches - 1;
+                    unroll<Shape::batch>([&](auto step) {
+                        weights.template decode<batch * Shape::batch + step.value>(tensors,
+                                                                                   a[set][step.value]);
+                    });
+                    if constexpr (last) {
+                        if constexpr (Lane<Weight>::held) {
+                            uint32_t decoded = 0;
+                            unroll<Shape::batch>([&](auto step) {
+                                for (int r = 0; r < 4; r++) decoded |= a[set][step.value][r];
+                            });
+                            release(decoded);
+                        }
+                        if (next) load();
+                    }
+                    if constexpr (batch % box_batches == 0)
+                        barrier_wait(base + Plan::x_full + x_ring.slot * 8, x_ring.parity);
+                    const uint32_t b = descriptor_low(base + Plan::x + x_ring.slot * Plan::x_slot);
+                    wgmma_fence();
+                    unroll<Shape::batch>([&](auto step) {
+                        constexpr int at =
+                            batch % box_batches * Shape::batch + step.value;  // k16 step of the box
+                        Wgmma<Tokens, Type>::multiply(
+                            some, a[set][step.value],
+                            descriptor(b + (at / 4 * (columns * 128) + at % 4 * 32) / 16));
+                    });
+                    wgmma_commit();
+                    if constexpr (last && !Lane<Weight>::held)
+                        if (next) release(weights.loaded());
+                    wgmma_wait<1>();
+                    if constexpr (batch % box_batches == 0) {
+                        if (read >= 0 && lane == 0) barrier_arrive(base + Plan::x_empty + read * 8);
+                        read = x_ring.slot;
+                    }
+                    if constexpr (batch % box_batches == box_batches - 1)
+                        x_ring.advance(last ? 1 + (Shape::groups - 1) * boxes : 1);
+                });
+            }
+            wgmma_wait<0>();
+            settle(some);
+        };
+        Shape::of_width(tokens, multiply);
         if (read >= 0 && lane == 0) barrier_arrive(base + Plan::x_empty + read * 8);
 
-        if (first) previous_grid_wait();  // which may still read y or use the workspace
+        if constexpr (!P::many)
+            if (first) previous_grid_wait();  // which may still read y or use the workspace
         uint8_t* results = shared + Plan::results + half * Plan::half;
         bool whole = add_groups<Shape>(sums, reinterpret_cast<float4*>(results), group, half, first);
         if (whole && !work.whole())
             whole =
                 add_parts<Weight, Shape>(p, sums, reinterpret_cast<uint32_t*>(shared + Plan::flags), half);
-        if (whole) store_tile<Type, Shape>(p, sums, results, work.row() + half * 64, work.token(), half);
+        if (whole) store_tile<Type, Shape>(p, sums, results, work.place(), half);
         done += here;
         work.next();
     }
 }
 
-template <class Weight, class Shape>
-WOOTZ_FN void qmm(const Problem& p) {
+template <class Weight, class Shape, class P = Problem>
+WOOTZ_FN void qmm(const P& p) {
     using Plan = Layout<Weight, Shape>;
-    extern __shared__ uint8_t unaligned[];
-    uint8_t* shared = unaligned + ((1024 - (shared_address(unaligned) & 1023)) & 1023);
+    uint8_t* shared = shared_memory();
     const uint32_t base = shared_address(shared);
     const int warp = threadIdx.x >> 5;
     if (threadIdx.x == 0) {
@@ -510,6 +591,7 @@ WOOTZ_FN void qmm(const Problem& p) {
         }
         barrier_init_visible();
     }
+    p.template prepare<Shape>();
     __syncthreads();
     constexpr int first_producer = Shape::consumers / 32;
     if (warp < first_producer) {
@@ -518,7 +600,7 @@ WOOTZ_FN void qmm(const Problem& p) {
         return;
     }
     registers_shrink<Shape::producer_registers>();
-    if ((threadIdx.x & 31) != 0) return;
+    if (!copies_for_warp()) return;
     if (warp == first_producer) {
         prefetch_map(p.boxes);
         previous_grid_wait();

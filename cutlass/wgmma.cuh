@@ -1,12 +1,16 @@
 // The instructions of an sm_90a matrix kernel: barriers in shared memory, bulk and tensor copies into it,
 // warpgroup MMA with the left operand in registers, register reallocation, dependent launches. One function
 // an instruction.
+//
+// As in mma.cuh, the environment that runs emitted text on a host brings twins of what is PTX.
 #pragma once
 #include <stdint.h>
 
 #include "fragment.cuh"
 
 namespace warpgroup {
+
+#ifdef __CUDACC__
 
 // A CUtensorMap, by value: what cuTensorMapEncodeTiled wrote on the host.
 struct alignas(64) TensorMap {
@@ -81,25 +85,7 @@ WOOTZ_FN void prefetch_map(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// ---- warpgroup MMA: D[64][Columns] += A[64][16] (registers) B[16][Columns] (shared memory, k innermost)
-// The instruction itself (Wgmma<Columns, Type>::multiply) has Columns / 2 accumulators a thread: its text is
-// generated.
-
-// Type: fragment::Half or fragment::Bfloat.
-template <int Columns, class Type>
-struct Wgmma;
-
-// Descriptor of B at a 1024-byte aligned address: rows of 128 bytes (64 k) in the 128-byte swizzle, 8 rows a
-// kilobyte. Its low half, to which offsets in 16 bytes may be added, and the whole.
-WOOTZ_FN uint32_t descriptor_low(uint32_t address) {
-    constexpr uint32_t leading = 1;
-    return (address & 0x3FFFF) >> 4 | leading << 16;
-}
-
-WOOTZ_FN uint64_t descriptor(uint32_t low) {
-    constexpr uint32_t stride = 1024 / 16, swizzle_128 = 1;
-    return static_cast<uint64_t>(stride | swizzle_128 << 30) << 32 | low;
-}
+// ---- warpgroup MMA, asynchronous
 
 WOOTZ_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 WOOTZ_FN void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -137,6 +123,43 @@ WOOTZ_FN void store_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
                  "r"(a), "r"(b), "r"(c), "r"(d)
                  : "memory");
+}
+
+// ---- counters in global memory, between blocks
+
+WOOTZ_FN void add_release(uint32_t* counter, uint32_t value) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(value) : "memory");
+}
+
+WOOTZ_FN uint32_t load_acquire(const uint32_t* counter) {
+    uint32_t value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+    return value;
+}
+
+// Whether this lane issues its warp's copies; the others are done. (A twin keeps them in step with it.)
+WOOTZ_FN bool copies_for_warp() { return threadIdx.x % 32 == 0; }
+
+#endif
+
+// ---- warpgroup MMA: D[64][Columns] += A[64][16] (registers) B[16][Columns] (shared memory, k innermost)
+// The instruction itself (Wgmma<Columns, Type>::multiply) has Columns / 2 accumulators a thread: its text is
+// generated.
+
+// Type: fragment::Half or fragment::Bfloat.
+template <int Columns, class Type>
+struct Wgmma;
+
+// Descriptor of B at a 1024-byte aligned address: rows of 128 bytes (64 k) in the 128-byte swizzle, 8 rows a
+// kilobyte. Its low half, to which offsets in 16 bytes may be added, and the whole.
+WOOTZ_FN uint32_t descriptor_low(uint32_t address) {
+    constexpr uint32_t leading = 1;
+    return (address & 0x3FFFF) >> 4 | leading << 16;
+}
+
+WOOTZ_FN uint64_t descriptor(uint32_t low) {
+    constexpr uint32_t stride = 1024 / 16, swizzle_128 = 1;
+    return static_cast<uint64_t>(stride | swizzle_128 << 30) << 32 | low;
 }
 
 // ---- loops that the compiler must unroll: body(Index<0>) .. body(Index<Count - 1>)

@@ -184,6 +184,9 @@ static void __stcg(float4*, float4) {}
 static float4 __ldcg(const float4* p) { return *p; }
 static unsigned atomicAdd(uint32_t*, uint32_t) { return 0; }
 """
+INSTRUCTIONS = templates.header("wgmma.cuh").partition("#ifdef __CUDACC__")[2].partition("#endif")[0]
+DECLARED = re.findall(r"^(?:template <.*>\n)?WOOTZ_FN [^{;]*(?= \{)", INSTRUCTIONS, re.M)
+HOST += "".join(("namespace warpgroup {\nstruct TensorMap;\n", *(f"{each};\n" for each in DECLARED), "}\n"))
 DRIVER = """
 struct W { static constexpr int unit_k = 256, unit_bytes = 2048; };
 using S = warpgroup::Tile<%d, 1, 1, 4, 2, 4>;
@@ -199,14 +202,14 @@ extern "C" int divide(unsigned m, unsigned n, unsigned k, unsigned blocks, int* 
         Share work(p);
         const unsigned expected = work.total();
         for (; work.more(); work.next()) {
-            if (work.row() >= n || work.token() >= m) return -1;
+            if (work.place().row >= n || work.place().token >= m) return -1;
             if (!work.whole()) {
                 const unsigned count = Share::parts(p);
                 if (count < 2 || blockIdx.x - blockIdx.x %% count + count > blocks) return -2;
                 cut[work.tile] |= 1 << blockIdx.x %% count;
             }
-            for (unsigned u = work.begin; u < work.end; u++) times[work.tile * units + u]++;
-            total += work.end - work.begin;
+            for (unsigned u = work.first(); u < work.last(); u++) times[work.tile * units + u]++;
+            total += work.last() - work.first();
         }
         if (total != expected) return -3;
     }
