@@ -16,7 +16,7 @@ from ..formats.axes import Format
 from ..ir.collective import LINE, Tuple, exchange, neighbour
 from ..ir.dsl import Builder, Val
 from ..ir.nodes import DTYPES, Ref
-from ..ir.packed import COLUMNS, Packed, Steps, steps
+from ..ir.packed import CHUNK, COLUMNS, Packed, Steps, steps
 from ..ir.vectors import store_ragged, threads_of, to_words
 from ..manifest.target import Target
 from ..variants.family import Formula, Variant
@@ -121,10 +121,10 @@ class Lines:
 
     @classmethod
     def of(cls, fmt: Format, dtype: str, target: Target) -> Lines | None:
-        """None where lanes do not run together, or vectors are no whole pieces."""
+        """None where lanes do not run together, vectors are no whole pieces, or chunks are long."""
         each = PIECE // DTYPES[dtype]
         walk = steps(fmt, each)
-        if target.simd < LINE or walk.vector % each:
+        if target.simd < LINE or walk.vector % each or walk.chunk > CHUNK:
             return None
         pieces = gcd(walk.chunk // each, LINE)
         return cls(walk, each, pieces, target.simd, max(1, NUMBERS // walk.chunk))

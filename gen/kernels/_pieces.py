@@ -102,10 +102,16 @@ class Output:
                 b.store(line, start + at, byte.cast("u8"))
 
     def store_codes(
-        self, line: Ref, first: Val, end: Val, codes: Sequence[Val], blocks: Sequence[Entries]
+        self,
+        line: Ref,
+        first: Val,
+        end: Val,
+        codes: Sequence[Val],
+        blocks: Sequence[Entries],
+        run: int = 0,
     ) -> None:
-        """The words of whole periods, with the inline fields of their blocks; those that begin before `end`,
-        which a period does."""
+        """The words of whole runs (0: periods), with the inline fields of their blocks; those that begin
+        before `end`, which a run does."""
         b, layout, bits = self.b, self.fmt.layout, self.fmt.element.bits
         units, unit_bits = len(codes) // layout.unit, 8 * layout.unit_bytes
         values, places, widths = list(codes), [], [bits] * len(codes)
@@ -120,11 +126,12 @@ class Output:
                 widths.append(inline.bits)
         words = gathered(values, widths, places, 32)
         start = first // layout.unit * layout.unit_bytes
-        each = len(words) // (len(codes) // layout.period)
+        run = run or layout.period
+        each = len(words) // (len(codes) // run)
         count = next(c for c in (4, 2, 1) if each % c == 0 and layout.load % (4 * c) == 0)
-        for n, period in enumerate(range(0, len(words), each)):
-            with b.when(first + n * layout.period < end):
-                for at in range(period, period + each, count):
+        for n, begin in enumerate(range(0, len(words), each)):
+            with b.when(first + n * run < end):
+                for at in range(begin, begin + each, count):
                     b.store_words(line, start + 4 * at, words[at : at + count])
 
 

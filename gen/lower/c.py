@@ -121,6 +121,16 @@ def dot4_i8(head: str, signed: str, word: str) -> str:
 """
 
 
+def max_halves(head: str, word: str) -> str:
+    """The helper of that name where there is no instruction: `head` stands before it."""
+    halves = [f"(a & {mask}) > (b & {mask}) ? a & {mask} : b & {mask}" for mask in ("0xffff0000u", "0xffffu")]
+    return f"""{head} {word} max_halves({word} a, {word} b)
+{{
+    return ({halves[0]}) | ({halves[1]});
+}}
+"""
+
+
 def declare(types: dict[str, str], fragment: Callable[[Ref], tuple[str, str]]) -> Spell:
     """Local arrays, variables and tiles; `fragment`: what stands before and after a tile's name and count."""
 

@@ -43,6 +43,17 @@ __device__ __forceinline__ int32_t dot4_i8(uint32_t a, uint32_t b, int32_t total
 {c.dot4_i8("__device__ __forceinline__", "int32_t", "uint32_t")}#endif
 """
 
+_MAX_HALVES = f"""#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ uint32_t max_halves(uint32_t a, uint32_t b)
+{{
+    uint32_t result;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+}}
+#else
+{c.max_halves("__device__ __forceinline__", "uint32_t")}#endif
+"""
+
 HELPERS = {
     "and_xor": """__device__ __forceinline__ uint32_t and_xor(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -56,6 +67,7 @@ HELPERS = {
 }
 """,
     "dot4_i8": _DOT4,
+    "max_halves": _MAX_HALVES,
     "half_low": """__device__ __forceinline__ float half_low(uint32_t word)
 {
     return __half2float(__ushort_as_half(uint16_t(word)));
@@ -241,6 +253,7 @@ DIALECT = Dialect(
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
         "and_xor": c.call("and_xor"),
         "dot4_i8": c.call("dot4_i8"),
+        "max_halves": c.call("max_halves"),
         "load_words": _load_words,
         "lane_xor": lambda v, a: f"__shfl_xor_sync(0xffffffffu, {a[0]}, {v.attrs['mask']})",
     },
