@@ -101,22 +101,20 @@ class Output:
             with b.when(start + at < pitch):
                 b.store(line, start + at, byte.cast("u8"))
 
+    def places(self, count: int) -> list[list[int]]:
+        """Where the bits of so many codes, whole units, lie."""
+        layout = self.fmt.layout
+        units = range(0, count // layout.unit * 8 * layout.unit_bytes, 8 * layout.unit_bytes)
+        return [[p + unit for p in row] for unit in units for row in layout.positions]
+
     def store_codes(
-        self,
-        line: Ref,
-        first: Val,
-        end: Val,
-        codes: Sequence[Val],
-        blocks: Sequence[Entries],
-        run: int = 0,
+        self, line: Ref, first: Val, end: Val, codes: Sequence[Val], blocks: Sequence[Entries]
     ) -> None:
-        """The words of whole runs (0: periods), with the inline fields of their blocks; those that begin
-        before `end`, which a run does."""
-        b, layout, bits = self.b, self.fmt.layout, self.fmt.element.bits
+        """The words of whole periods, with the inline fields of their blocks; those that begin before `end`,
+        which a period does."""
+        layout, bits = self.fmt.layout, self.fmt.element.bits
         units, unit_bits = len(codes) // layout.unit, 8 * layout.unit_bytes
-        values, places, widths = list(codes), [], [bits] * len(codes)
-        for unit in range(units):
-            places += [[p + unit * unit_bits for p in row] for row in layout.positions]
+        values, places, widths = list(codes), self.places(len(codes)), [bits] * len(codes)
         for inline in layout.inline:
             for i in range(units * inline.count):
                 entry = getattr(blocks[i], inline.field)
@@ -125,14 +123,18 @@ class Output:
                 places.append(list(range(at, at + inline.bits)))
                 widths.append(inline.bits)
         words = gathered(values, widths, places, 32)
-        start = first // layout.unit * layout.unit_bytes
-        run = run or layout.period
-        each = len(words) // (len(codes) // run)
-        count = next(c for c in (4, 2, 1) if each % c == 0 and layout.load % (4 * c) == 0)
+        each = len(words) // (len(codes) // layout.period)
         for n, begin in enumerate(range(0, len(words), each)):
-            with b.when(first + n * run < end):
-                for at in range(begin, begin + each, count):
-                    b.store_words(line, start + 4 * at, words[at : at + count])
+            with self.b.when(first + n * layout.period < end):
+                self.store_words(line, first, words[begin : begin + each], begin)
+
+    def store_words(self, line: Ref, first: Val, words: Sequence[Val], begin: int = 0) -> None:
+        """Words of codes, the first of them number `begin` from element `first` on, which begins a unit."""
+        b, layout = self.b, self.fmt.layout
+        start = first // layout.unit * layout.unit_bytes
+        count = next(c for c in (4, 2, 1) if len(words) % c == 0 and layout.load % (4 * c) == 0)
+        for at in range(0, len(words), count):
+            b.store_words(line, start + 4 * (begin + at), words[at : at + count])
 
 
 def _stream(count: int, bits: int) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Codes of a lane's numbers, all at once and without a choice; and whether they are surely right.
+"""Words of the codes of a lane's numbers, all at once and without a choice; whether they are surely right.
 
 A number is rounded by adding to it a power of two (FIXED of integers) whose last place is the element's step.
 Of scales that are powers of two the quotient is exact, and that is all. Of others it is not: what a code
@@ -8,19 +8,23 @@ near to one, are not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import frexp
-from operator import and_
+from operator import add, and_
+from typing import Union
 
 from ..formats.axes import Format
 from ..ir.dsl import Builder, Val
 from ..ir.nodes import float_bits
 from ._entries import Entries
-from ._numbers import INFINITY, LARGE, MANTISSA, SIGN, SMALL, highest
+from ._numbers import INFINITY, LARGE, MANTISSA, SIGN, SMALL, highest, largest
+from ._pieces import gathered
 
 FIXED = 1.5 * 2.0**MANTISSA
+BEYOND = 1.4143
+"""So many times the element's largest number are those under a power of two, at most: the root of two."""
 
 
 def accepts(fmt: Format) -> bool:
@@ -28,6 +32,23 @@ def accepts(fmt: Format) -> bool:
     element = fmt.element
     plain = element.kind == "int" and not element.offset
     return bool(fmt.scales) and not fmt.zero and (plain or (element.kind == "float" and element.signed))
+
+
+@dataclass(frozen=True)
+class Field:
+    """A code: what a word is more than `base`. sign: a word whose highest bit is the code's; flip: bits that
+    are the other way round; over: whether the code may be one more than the highest."""
+
+    word: Val
+    base: int
+    sign: Val | None = None
+    flip: int = 0
+    over: bool = False
+
+
+Code = Union[Field, Val]
+Rest = tuple[Val, Val]
+"""What a code leaves of a number, and what that has to be less than."""
 
 
 @dataclass(frozen=True)
@@ -69,33 +90,59 @@ class Quick:
         step = 1.0 if element.kind == "int" else 2.0 ** (frexp(element.max)[1] - 1 - element.mantissa)
         return element.max + step * 0.49
 
-    def codes(self, values: Sequence[Val]) -> tuple[list[Val], Val]:
-        """(the codes of finite numbers, whether they are right)."""
-        of = self._integer if self.fmt.element.kind == "int" else self._float
+    def words(self, values: Sequence[Val], places: Sequence[Sequence[int]]) -> tuple[list[Val], Val]:
+        """(words with the codes of finite numbers at these places, whether they are right)."""
+        whole = all(place[0] // 32 == place[-1] // 32 and _follow(place) for place in places)
+        of, right = self._way(whole), self.applies()
         made = [of(value) for value in values]
-        signs = [
-            (self.b.op("abs", rest) - limit).bitcast("u32") for _, rest, limit in made if rest is not None
-        ]
-        right = self.applies()
-        if signs:  # all of them have to be negative
-            right = right & (reduce(and_, signs) >= SIGN)
-        return [code for code, *_ in made], right
+        lacks = [(self.b.op("abs", rest[0]) - rest[1]).bitcast("u32") for _, rest in made if rest]
+        if lacks:  # all of them have to be negative
+            right = right & (reduce(and_, lacks) >= SIGN)
+        fields = [code for code, _ in made if isinstance(code, Field)]
+        if fields and whole:
+            return self._added(fields, [place[0] for place in places]), right
+        codes = [self._alone(code) if isinstance(code, Field) else code for code, _ in made]
+        return gathered(codes, self.fmt.element.bits, places, 32), right
 
-    def _integer(self, value: Val) -> tuple[Val, Val | None, Val]:
-        """The code, what it leaves, which has to be less than the third."""
-        b, element, rest = self.b, self.fmt.element, None
-        total = b.fma(value, self.inverse, FIXED)
-        if not self.exact:
-            rest = b.fma(b.op("neg", total - FIXED), self.scale, value)
-        bits = total.bitcast("u32")
+    def _way(self, whole: bool) -> Callable[[Val], tuple[Code, Rest | None]]:
+        """whole: codes are in words of their own."""
+        element = self.fmt.element
+        if element.kind == "int":
+            return self._integer
+        lines = self.exact and whole and element.exponent == 2 and element.mantissa
+        return self._by_lines if lines else self._float
+
+    # ------------------------------------------------------------ codes
+    def _integer(self, value: Val) -> tuple[Code, Rest | None]:
+        b, element = self.b, self.fmt.element
         low, high = int(element.min), int(highest(element))
+        total, rest = b.fma(value, self.inverse, FIXED), None
+        bits = total.bitcast("u32")
+        if not self.exact:
+            rest = b.fma(b.op("neg", total - FIXED), self.scale, value), self.scale * 0.5
         if self.exact or -low != high:
             bits = b.minimum(b.maximum(bits, float_bits(FIXED) + low), float_bits(FIXED) + high)
-        return bits & ((1 << element.bits) - 1), rest, self.scale * 0.5
+        sign = 1 << (element.bits - 1) if element.signed else 0
+        return Field(bits, float_bits(FIXED) - sign, flip=sign), rest
 
-    def _float(self, value: Val) -> tuple[Val, Val | None, Val]:
-        """The same. Below its exponent the sum has the code's mantissa, with the bit that carries; the
-        exponent is put above it."""
+    def _by_lines(self, value: Val) -> tuple[Code, Rest | None]:
+        """Codes over numbers are a line for each exponent, each less steep than that before it: the least."""
+        b, element = self.b, self.fmt.element
+        lines = [
+            (2.0 ** (element.mantissa - 1 + element.bias - i), FIXED + (i << element.mantissa))
+            for i in range((1 << element.exponent) - 1)
+        ]
+        quotient = b.op("abs", value) * self.inverse
+        code = reduce(b.minimum, [b.fma(quotient, *line).bitcast("u32") for line in lines])
+        top, most = float_bits(FIXED) + largest(element), element.max * BEYOND
+        over = round(min(most * steep + start for steep, start in lines) - FIXED) <= 1 << (element.bits - 1)
+        if not over:
+            code = b.minimum(code, top)
+        return Field(code, float_bits(FIXED), value.bitcast("u32"), over=over), None
+
+    def _float(self, value: Val) -> tuple[Code, Rest | None]:
+        """Below its exponent the sum has the code's mantissa, with the bit that carries; the exponent is put
+        above it."""
         b, element, rest = self.b, self.fmt.element, None
         cut, least = MANTISSA - element.mantissa, float_bits(2.0 ** (1 - element.bias))
         size = b.op("abs", value)
@@ -106,9 +153,37 @@ class Quick:
         total = b.fma(power, 2.0**cut, quotient)
         if not self.exact:
             near = b.fma(power, -(2.0**cut), total)
-            rest = b.fma(b.op("neg", near), self.scale, size)
+            limit = power * (self.scale * 2.0 ** (-1 - element.mantissa))
+            rest = b.fma(b.op("neg", near), self.scale, size), limit
         bits = total.bitcast("u32")
         code = bits + (bits >> cut) - (float_bits(2.0 ** (1 - element.bias + cut)) >> cut)
         code = code & ((1 << (element.bits - 1)) - 1)
-        code = code | ((value.bitcast("u32") & SIGN) >> (32 - element.bits))
-        return code, rest, power * (self.scale * 2.0 ** (-1 - element.mantissa))
+        return code | ((value.bitcast("u32") & SIGN) >> (32 - element.bits)), rest
+
+    # ------------------------------------------------------------ words
+    def _alone(self, code: Field) -> Val:
+        bits = (code.word - code.base) & ((1 << self.fmt.element.bits) - 1)
+        return bits ^ code.flip if code.flip else bits
+
+    def _added(self, fields: Sequence[Field], places: Sequence[int]) -> list[Val]:
+        """Fields lie in words of their own, so that they can be added up."""
+        words: list[Val] = []
+        for at in range(0, max(places) + 1, 32):
+            mine = [(f, p - at) for f, p in zip(fields, places) if at <= p < at + 32]
+            words.append(self._sum(mine))
+        return words
+
+    def _sum(self, fields: Sequence[tuple[Field, int]]) -> Val:
+        """Of fields, each moved so many bits up."""
+        b, top = self.b, self.fmt.element.bits - 1
+        base = -sum(f.base << p for f, p in fields) % 2**32
+        word = reduce(add, [f.word << p for f, p in fields], b.const(base, "u32"))
+        if any(f.over for f, _ in fields):
+            word = word - ((word & sum(1 << (p + top) for _, p in fields)) >> top)
+        flips = sum(f.flip << p for f, p in fields)
+        signs = [(f.sign >> 31) << (p + top) for f, p in fields if f.sign]
+        return reduce(add, signs, word ^ flips if flips else word)
+
+
+def _follow(place: Sequence[int]) -> bool:
+    return list(place) == list(range(place[0], place[-1] + 1))

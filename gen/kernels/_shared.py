@@ -6,56 +6,68 @@ What `_quick` does not vouch for, numbers that are not finite among it, is done 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..formats.axes import Format
+from ..ir.collective import LINE, exchange, neighbour
 from ..ir.dsl import Builder, Val
-from ..ir.nodes import DTYPES
+from ..ir.nodes import DTYPES, Ref
 from ..ir.vectors import from_words
 from ..manifest.target import Target
 from ..variants.family import Formula
 from . import _quick
 from ._codes import Codes
 from ._entries import entries
-from ._numbers import INFINITY, MAGNITUDE
+from ._numbers import INFINITY, MAGNITUDE, as_number
 from ._pieces import Line, Output, Sizes
 from ._quick import Quick
 from ._ranges import Range
 
 RUNS = (32, 16, 8)
-WIDE = 128
-"""Bits of the codes of a run, at most, where there is such a run."""
+PIECE = 128
+"""Bits of codes of an access. Lanes that have more exchange them, so that neighbours store what follows."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """run: numbers of a lane; lanes: that share a block; each: numbers of an access."""
+    """run: numbers of a lane; lanes: that share a block; each: numbers of an access; pieces: accesses for the
+    codes of a run."""
 
     run: int
     lanes: int
     each: int
+    pieces: int
 
     @classmethod
     def of(cls, fmt: Format, dtype: str, target: Target) -> Share | None:
         """None where it is not so."""
         layout, block, each = fmt.layout, fmt.block.cols, 16 // DTYPES[dtype]
-        if target.simd == 1 or not _quick.accepts(fmt) or fmt.scales[0].rule == "signed_absmax":
+        if target.simd < LINE or not _quick.accepts(fmt) or fmt.scales[0].rule == "signed_absmax":
             return None
         if layout.inline or any(f.bits < 8 for f in layout.fields[1:]):
             return None
-        runs = [
-            run
-            for run in RUNS
-            if not (run % layout.period or block % run or layout.chunk_elements % run or run % each)
-            and block // run in (1, 2, 4, 8, 16, 32)[: target.simd.bit_length()]
-        ]
-        wide = [run for run in runs if run * fmt.element.bits <= WIDE]
-        run = next(iter(wide or runs[::-1]), 0)
-        return cls(run, block // run, each) if run else None
+        lanes = [1 << i for i in range(target.simd.bit_length())]
+        for run in RUNS:
+            bits = run * fmt.element.bits
+            pieces = bits // PIECE if bits % PIECE == 0 else 1
+            whole = not (run // pieces % layout.period or layout.chunk_elements % (run // pieces))
+            if whole and pieces <= 2 and block % run == 0 and block // run in lanes and run % each == 0:
+                return cls(run, block // run, each, pieces)
+        return None
+
+    @property
+    def group(self) -> int:
+        """Neighbouring lanes that have to do with each other."""
+        return max(self.lanes, LINE if self.pieces > 1 else 1)
 
     def threads(self, padded: Formula) -> Formula:
         """Of a row of so many codes."""
-        return ["mul", ["ceildiv", padded, self.run * self.lanes], self.lanes]
+        return ["mul", ["ceildiv", padded, self.run * self.group], self.group]
+
+    def count(self, padded: Val) -> Val:
+        """The same."""
+        return padded.builder.ceildiv(padded, self.run * self.group) * self.group
 
     def write(
         self,
@@ -80,24 +92,40 @@ class Share:
         with b.when((place % self.lanes).eq(0) & (first < end)):
             for field in y.sides():
                 y.store(y.line(field, row, blocks)[0], first // size.block, getattr(made, field.name))
-        codes, right = Quick(b, fmt, made, found.peak()).codes(values)
+        packed, right = Quick(b, fmt, made, found.peak()).words(values, y.places(self.run))
         most = b.select(end.eq(0), 0, whole)
-        with b.when(right & finite) as quick:
-            y.store_codes(out, first, most, codes, [made], self.run)
-        with b.otherwise(quick), b.when(first < most):
+        done = right & finite & (first < most)
+        self._store(b, y, out, place, most, packed, done)
+        with b.when(~done & (first < most)):
             of = [Codes(b, fmt, made)]
             with b.loop(0, self.run, size.step) as at:
                 y.store_codes(out, first + at, whole, line.codes(first + at, size.step, of), [made])
 
+    def _store(
+        self, b: Builder, y: Output, out: Ref, place: Val, end: Val, words: Sequence[Val], done: Val
+    ) -> None:
+        """A run's words, where they are `done`."""
+        if self.pieces == 1:
+            with b.when(done):
+                y.store_words(out, place * self.run, words)
+            return
+        size, flag = len(words) // self.pieces, as_number(b, done)
+        held = [(*words[i : i + size], flag) for i in range(0, len(words), size)]
+        near, own = neighbour(place, self.pieces)
+        for i, (*found, there) in enumerate(exchange(b, held, place)):
+            first = (near + i * LINE // self.pieces) * self.run + own * (self.run // self.pieces)
+            with b.when(there.ne(0) & (first < end)):
+                y.store_words(out, first, found)
+
     def _load(self, b: Builder, line: Line, first: Val, end: Val) -> list[Val]:
         """The words of the run's numbers, 0 past the end."""
-        held = b.local("held", "u32", self.run // self.each * 4)
+        held, start = b.local("held", "u32", self.run // self.each * 4), b.at(line.x, first)
         for at in range(0, held.size, 4):
-            place = first + at // 4 * self.each
+            place = at // 4 * self.each
             for i in range(4):
                 b.store(held, at + i, 0)
-            with b.when(place < end):
-                vector = b.load_words(line.x, place, 4)
+            with b.when(first + place < end):
+                vector = b.load_words(start, b.const(place, "u32"), 4)
                 for i in range(4):
                     b.store(held, at + i, vector.word(i))
         return [b.load(held, i) for i in range(held.size)]

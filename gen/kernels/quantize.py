@@ -82,8 +82,7 @@ def _pieces(fmt: Format, target: Target, dtype: str, b: Builder) -> None:
 
 def _shares(fmt: Format, target: Target, dtype: str, share: Share, b: Builder) -> None:
     x, y, size, above, n, k = _declared(fmt, target, dtype, b)
-    item, each = b.block() * b.function.threads + b.thread(), share.run * share.lanes
-    runs = (y.padded(k) + (each - 1)) // each * share.lanes
+    item, runs = b.block() * b.function.threads + b.thread(), share.count(y.padded(k))
     row = item // runs
     line = Line(b, fmt, b.at(x, b.minimum(row, n - 1).cast("u64") * k.cast("u64")), k, size.wide)
     share.write(b, fmt, target, line, y, size, row, item % runs, b.select(row < n, k, 0), above)
