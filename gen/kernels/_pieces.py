@@ -12,7 +12,7 @@ from ..formats.layout import Field
 from ..ir.decode import runs
 from ..ir.dsl import Builder, Val
 from ..ir.nodes import Ref
-from ..ir.vectors import load_ragged
+from ..ir.vectors import load_ragged, load_vector
 from ._codes import Codes
 from ._entries import Entries
 from ._ranges import Range
@@ -175,17 +175,25 @@ def _split(places: Sequence[int], size: int) -> list[tuple[int, int, int, int]]:
 # ------------------------------------------------------------ the numbers of a row
 @dataclass(frozen=True)
 class Line:
-    """A row of x, of k numbers."""
+    """A row of x, of k numbers; whole: k is a multiple of `wide`."""
 
     b: Builder
     fmt: Format
     x: Ref
     k: Val
     wide: int
+    whole: bool = False
 
     def load(self, first: Val) -> Ref:
-        values = self.b.local("values", "f32", self.wide)
-        load_ragged(self.b, self.x, first, self.k, self.x.dtype, values, self.wide)
+        b, values = self.b, self.b.local("values", "f32", self.wide)
+        if not self.whole:
+            load_ragged(b, self.x, first, self.k, self.x.dtype, values, self.wide)
+            return values
+        for i in range(self.wide):
+            b.store(values, i, 0.0)
+        with b.when(first < self.k):
+            for i, value in enumerate(load_vector(b, self.x, first, self.x.dtype, self.wide)):
+                b.store(values, i, value)
         return values
 
     def range(self, first: Val, count: int) -> Range:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import frexp
 from operator import add, and_
-from typing import Union
 
 from ..formats.axes import Format
 from ..ir.dsl import Builder, Val
@@ -46,7 +45,6 @@ class Field:
     over: bool = False
 
 
-Code = Union[Field, Val]
 Rest = tuple[Val, Val]
 """What a code leaves of a number, and what that has to be less than."""
 
@@ -95,16 +93,15 @@ class Quick:
         whole = all(place[0] // 32 == place[-1] // 32 and _follow(place) for place in places)
         of, right = self._way(whole), self.applies()
         made = [of(value) for value in values]
+        fields = [code for code, _ in made]
         lacks = [(self.b.op("abs", rest[0]) - rest[1]).bitcast("u32") for _, rest in made if rest]
         if lacks:  # all of them have to be negative
             right = right & (reduce(and_, lacks) >= SIGN)
-        fields = [code for code, _ in made if isinstance(code, Field)]
-        if fields and whole:
+        if whole:
             return self._added(fields, [place[0] for place in places]), right
-        codes = [self._alone(code) if isinstance(code, Field) else code for code, _ in made]
-        return gathered(codes, self.fmt.element.bits, places, 32), right
+        return gathered([self._alone(f) for f in fields], self.fmt.element.bits, places, 32), right
 
-    def _way(self, whole: bool) -> Callable[[Val], tuple[Code, Rest | None]]:
+    def _way(self, whole: bool) -> Callable[[Val], tuple[Field, Rest | None]]:
         """whole: codes are in words of their own."""
         element = self.fmt.element
         if element.kind == "int":
@@ -113,7 +110,7 @@ class Quick:
         return self._by_lines if lines else self._float
 
     # ------------------------------------------------------------ codes
-    def _integer(self, value: Val) -> tuple[Code, Rest | None]:
+    def _integer(self, value: Val) -> tuple[Field, Rest | None]:
         b, element = self.b, self.fmt.element
         low, high = int(element.min), int(highest(element))
         total, rest = b.fma(value, self.inverse, FIXED), None
@@ -125,7 +122,7 @@ class Quick:
         sign = 1 << (element.bits - 1) if element.signed else 0
         return Field(bits, float_bits(FIXED) - sign, flip=sign), rest
 
-    def _by_lines(self, value: Val) -> tuple[Code, Rest | None]:
+    def _by_lines(self, value: Val) -> tuple[Field, Rest | None]:
         """Codes over numbers are a line for each exponent, each less steep than that before it: the least."""
         b, element = self.b, self.fmt.element
         lines = [
@@ -140,7 +137,7 @@ class Quick:
             code = b.minimum(code, top)
         return Field(code, float_bits(FIXED), value.bitcast("u32"), over=over), None
 
-    def _float(self, value: Val) -> tuple[Code, Rest | None]:
+    def _float(self, value: Val) -> tuple[Field, Rest | None]:
         """Below its exponent the sum has the code's mantissa, with the bit that carries; the exponent is put
         above it."""
         b, element, rest = self.b, self.fmt.element, None
@@ -157,8 +154,8 @@ class Quick:
             rest = b.fma(b.op("neg", near), self.scale, size), limit
         bits = total.bitcast("u32")
         code = bits + (bits >> cut) - (float_bits(2.0 ** (1 - element.bias + cut)) >> cut)
-        code = code & ((1 << (element.bits - 1)) - 1)
-        return code | ((value.bitcast("u32") & SIGN) >> (32 - element.bits)), rest
+        sign = value.bitcast("u32") >> (32 - element.bits)  # above bits that the code's take the place of
+        return Field(((code ^ sign) & ((1 << (element.bits - 1)) - 1)) ^ sign, 0), rest
 
     # ------------------------------------------------------------ words
     def _alone(self, code: Field) -> Val:

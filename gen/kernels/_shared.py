@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lcm
 
 from ..formats.axes import Format
 from ..ir.collective import LINE, exchange, neighbour
@@ -97,9 +98,9 @@ class Share:
         done = right & finite & (first < most)
         self._store(b, y, out, place, most, packed, done)
         with b.when(~done & (first < most)):
-            of = [Codes(b, fmt, made)]
-            with b.loop(0, self.run, size.step) as at:
-                y.store_codes(out, first + at, whole, line.codes(first + at, size.step, of), [made])
+            of, step = [Codes(b, fmt, made)], lcm(fmt.layout.period, line.wide)
+            with b.loop(0, self.run, step) as at:
+                y.store_codes(out, first + at, whole, line.codes(first + at, step, of), [made])
 
     def _store(
         self, b: Builder, y: Output, out: Ref, place: Val, end: Val, words: Sequence[Val], done: Val

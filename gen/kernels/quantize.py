@@ -84,7 +84,8 @@ def _shares(fmt: Format, target: Target, dtype: str, share: Share, b: Builder) -
     x, y, size, above, n, k = _declared(fmt, target, dtype, b)
     item, runs = b.block() * b.function.threads + b.thread(), share.count(y.padded(k))
     row = item // runs
-    line = Line(b, fmt, b.at(x, b.minimum(row, n - 1).cast("u64") * k.cast("u64")), k, size.wide)
+    numbers = b.at(x, b.minimum(row, n - 1).cast("u64") * k.cast("u64"))
+    line = Line(b, fmt, numbers, k, share.each, whole=True)
     share.write(b, fmt, target, line, y, size, row, item % runs, b.select(row < n, k, 0), above)
 
 
