@@ -76,8 +76,7 @@ def write_chunk(b: Builder, w: Packed, rows: Rows, item: Val) -> None:
         spare = b.local("values", "f32", walk.vector)
         w.load_chunk(source, chunk, words, 0)
 
-        def store(at: Val, values: Sequence[Val]) -> None:
-            first = chunk * walk.chunk + at
+        def store(first: Val, at: Val, values: Sequence[Val]) -> None:
             store_ragged(b, line, first, rows.k, line.dtype, kept(b, values, there), spare)
 
         each_vector(b, w, source, chunk, words, 0, store)
@@ -94,18 +93,18 @@ def each_vector(
     chunk: Val,
     words: Ref,
     start: int,
-    use: Callable[[Val, Sequence[Val]], None],
+    use: Callable[[Val, Val, Sequence[Val]], None],
 ) -> None:
-    """use(first, numbers) for every vector of a chunk whose words are words[start:]; first: in the chunk."""
+    """use(column, place in the chunk, numbers) for every vector of a chunk whose words are words[start:]."""
     walk = w.walk
     with b.loop(0, walk.chunk // walk.step, unroll=True) as step:
         view = w.view(words, step * walk.step_words + start, walk.step_words)
-        first = step * walk.step
         for at in range(0, walk.step, walk.vector):
+            place = chunk * walk.chunk + step * walk.step + at
+            decoded = w.decode(view, at, walk.vector)
             if at % walk.segment == 0:
-                place = chunk * walk.chunk + first + at
                 scale, zero = w.scale(row, place, view, at), w.zero(row, place, view, at)
-            use(first + at, [w.apply(v, scale, zero) for v in w.decode(view, at, walk.vector)])
+            use(place, step * walk.step + at, [w.apply(v, scale, zero) for v in decoded])
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ class Lines:
         size = PIECE // 4
         made = b.local("made", "u32", w.walk.chunk // self.each * size)
 
-        def keep(at: Val, values: Sequence[Val]) -> None:
+        def keep(first: Val, at: Val, values: Sequence[Val]) -> None:
             for j, word in enumerate(to_words(kept(b, values, there), dtype)):
                 b.store(made, at // self.each * size + j, word)
 

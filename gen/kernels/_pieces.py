@@ -122,19 +122,22 @@ class Output:
                 values.append(entry)
                 places.append(list(range(at, at + inline.bits)))
                 widths.append(inline.bits)
-        words = gathered(values, widths, places, 32)
+        words, start = gathered(values, widths, places, 32), self.byte(first)
         each = len(words) // (len(codes) // layout.period)
         for n, begin in enumerate(range(0, len(words), each)):
             with self.b.when(first + n * layout.period < end):
-                self.store_words(line, first, words[begin : begin + each], begin)
+                self.store_words(line, start, words[begin : begin + each], begin)
 
-    def store_words(self, line: Ref, first: Val, words: Sequence[Val], begin: int = 0) -> None:
-        """Words of codes, the first of them number `begin` from element `first` on, which begins a unit."""
-        b, layout = self.b, self.fmt.layout
-        start = first // layout.unit * layout.unit_bytes
-        count = next(c for c in (4, 2, 1) if len(words) % c == 0 and layout.load % (4 * c) == 0)
+    def byte(self, first: Val) -> Val:
+        """Where the unit that begins with element `first` of a row begins."""
+        return first // self.fmt.layout.unit * self.fmt.layout.unit_bytes
+
+    def store_words(self, line: Ref, start: Val, words: Sequence[Val], begin: int = 0) -> None:
+        """Words of codes, the first of them number `begin` from byte `start` on."""
+        load = self.fmt.layout.load
+        count = next(c for c in (4, 2, 1) if len(words) % c == 0 and load % (4 * c) == 0)
         for at in range(0, len(words), count):
-            b.store_words(line, start + 4 * (begin + at), words[at : at + count])
+            self.b.store_words(line, start + 4 * (begin + at), words[at : at + count])
 
 
 def _stream(count: int, bits: int) -> list[list[int]]:

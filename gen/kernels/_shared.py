@@ -108,7 +108,7 @@ class Share:
         """A run's words, where they are `done`."""
         if self.pieces == 1:
             with b.when(done):
-                y.store_words(out, place * self.run, words)
+                y.store_words(out, y.byte(place * self.run), words)
             return
         size, flag = len(words) // self.pieces, as_number(b, done)
         held = [(*words[i : i + size], flag) for i in range(0, len(words), size)]
@@ -116,7 +116,7 @@ class Share:
         for i, (*found, there) in enumerate(exchange(b, held, place)):
             first = (near + i * LINE // self.pieces) * self.run + own * (self.run // self.pieces)
             with b.when(there.ne(0) & (first < end)):
-                y.store_words(out, first, found)
+                y.store_words(out, y.byte(first), found)
 
     def _load(self, b: Builder, line: Line, first: Val, end: Val) -> list[Val]:
         """The words of the run's numbers, 0 past the end."""
