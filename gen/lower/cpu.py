@@ -109,7 +109,6 @@ HELPERS = {
 }
 """,
     "dot4_i8": c.dot4_i8("static inline", "int32_t", "uint32_t"),
-    "max_halves": c.max_halves("static inline", "uint32_t"),
     "nan_min": """static inline float nan_min(float a, float b)
 {
     return a != a ? a : (b != b ? b : (b < a ? b : a));
@@ -304,7 +303,6 @@ DIALECT = Dialect(
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
         "and_xor": lambda v, a: f"(({a[0]} & {a[1]}) ^ {a[2]})",
         "dot4_i8": c.call("dot4_i8"),
-        "max_halves": c.call("max_halves"),
         "load_words": _load_words,
     },
     statements={
