@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 from math import frexp
 from operator import add, and_
 
-from ..formats.axes import Format
+from ..formats.axes import Element, Format
 from ..ir.dsl import Builder, Val
 from ..ir.nodes import float_bits
 from ._entries import Entries
@@ -35,8 +35,9 @@ def accepts(fmt: Format) -> bool:
 
 @dataclass(frozen=True)
 class Field:
-    """A code: what a word is more than `base`. sign: a word whose highest bit is the code's; flip: bits that
-    are the other way round; over: whether the code may be one more than the highest."""
+    """A code: what a word is more than `base`. sign: a word whose highest bit is the code's (of pairs: of
+    each half); flip: bits that are the other way round; over: whether the code may be one more than the
+    highest."""
 
     word: Val
     base: int
@@ -90,7 +91,7 @@ class Quick:
 
     def words(self, values: Sequence[Val], places: Sequence[Sequence[int]]) -> tuple[list[Val], Val]:
         """(words with the codes of finite numbers at these places, whether they are right)."""
-        whole = all(place[0] // 32 == place[-1] // 32 and _follow(place) for place in places)
+        whole = self.whole(places)
         of, right = self._way(whole), self.applies()
         made = [of(value) for value in values]
         fields = [code for code, _ in made]
@@ -101,13 +102,18 @@ class Quick:
             return self._added(fields, [place[0] for place in places]), right
         return gathered([self._alone(f) for f in fields], self.fmt.element.bits, places, 32), right
 
+    @staticmethod
+    def whole(places: Sequence[Sequence[int]]) -> bool:
+        """Whether a code's bits are neighbours in one word."""
+        return all(p[0] // 32 == p[-1] // 32 and list(p) == list(range(p[0], p[-1] + 1)) for p in places)
+
+    def has_lines(self, whole: bool) -> bool:
+        return self.exact and whole and self.fmt.element.exponent == 2 and self.fmt.element.mantissa > 0
+
     def _way(self, whole: bool) -> Callable[[Val], tuple[Field, Rest | None]]:
-        """whole: codes are in words of their own."""
-        element = self.fmt.element
-        if element.kind == "int":
+        if self.fmt.element.kind == "int":
             return self._integer
-        lines = self.exact and whole and element.exponent == 2 and element.mantissa
-        return self._by_lines if lines else self._float
+        return self._by_lines if self.has_lines(whole) else self._float
 
     # ------------------------------------------------------------ codes
     def _integer(self, value: Val) -> tuple[Field, Rest | None]:
@@ -123,19 +129,23 @@ class Quick:
         return Field(bits, float_bits(FIXED) - sign, flip=sign), rest
 
     def _by_lines(self, value: Val) -> tuple[Field, Rest | None]:
-        """Codes over numbers are a line for each exponent, each less steep than that before it: the least."""
-        b, element = self.b, self.fmt.element
-        lines = [
-            (2.0 ** (element.mantissa - 1 + element.bias - i), FIXED + (i << element.mantissa))
-            for i in range((1 << element.exponent) - 1)
-        ]
-        quotient = b.op("abs", value) * self.inverse
+        b, quotient = self.b, self.b.op("abs", value) * self.inverse
+        lines = [(steep, FIXED + start) for steep, start in lines_of(self.fmt.element)]
         code = reduce(b.minimum, [b.fma(quotient, *line).bitcast("u32") for line in lines])
-        top, most = float_bits(FIXED) + largest(element), element.max * BEYOND
-        over = round(min(most * steep + start for steep, start in lines) - FIXED) <= 1 << (element.bits - 1)
-        if not over:
-            code = b.minimum(code, top)
-        return Field(code, float_bits(FIXED), value.bitcast("u32"), over=over), None
+        if not self.over:
+            code = b.minimum(code, float_bits(FIXED) + self.largest)
+        return Field(code, float_bits(FIXED), value.bitcast("u32"), over=self.over), None
+
+    @property
+    def largest(self) -> int:
+        return largest(self.fmt.element)
+
+    @property
+    def over(self) -> bool:
+        """Whether no number has a code that is more than one beyond the largest."""
+        most = self.fmt.element.max * BEYOND
+        code = round(min(most * steep + start for steep, start in lines_of(self.fmt.element)))
+        return code <= self.largest + 1 == 1 << (self.fmt.element.bits - 1)
 
     def _float(self, value: Val) -> tuple[Field, Rest | None]:
         """Below its exponent the sum has the code's mantissa, with the bit that carries; the exponent is put
@@ -167,20 +177,28 @@ class Quick:
         words: list[Val] = []
         for at in range(0, max(places) + 1, 32):
             mine = [(f, p - at) for f, p in zip(fields, places) if at <= p < at + 32]
-            words.append(self._sum(mine))
+            words.append(self.total(mine))
         return words
 
-    def _sum(self, fields: Sequence[tuple[Field, int]]) -> Val:
-        """Of fields, each moved so many bits up."""
+    def total(self, fields: Sequence[tuple[Field, int]], each: int = 1) -> Val:
+        """Of fields, each moved so many bits up; each: the lowest bits of the codes in a field."""
         b, top = self.b, self.fmt.element.bits - 1
         base = -sum(f.base << p for f, p in fields) % 2**32
         word = reduce(add, [f.word << p for f, p in fields], b.const(base, "u32"))
         if any(f.over for f, _ in fields):
-            word = word - ((word & sum(1 << (p + top) for _, p in fields)) >> top)
+            word = word - ((word & sum(each << (p + top) for _, p in fields)) >> top)
+        high = 31 if each == 1 else 15
         flips = sum(f.flip << p for f, p in fields)
-        signs = [(f.sign >> 31) << (p + top) for f, p in fields if f.sign]
+        signs = [_moved(f.sign & (each << high), p + top - high) for f, p in fields if f.sign]
         return reduce(add, signs, word ^ flips if flips else word)
 
 
-def _follow(place: Sequence[int]) -> bool:
-    return list(place) == list(range(place[0], place[-1] + 1))
+def _moved(word: Val, up: int) -> Val:
+    return word << up if up > 0 else word >> -up
+
+
+def lines_of(element: Element) -> list[tuple[float, int]]:
+    """(steepness, start): a float's code over the number is a line for each exponent, each less steep than
+    that before it: the least of them."""
+    steep, count = element.mantissa - 1 + element.bias, (1 << element.exponent) - 1
+    return [(2.0 ** (steep - i), i << element.mantissa) for i in range(count)]

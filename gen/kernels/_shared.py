@@ -23,6 +23,7 @@ from ._entries import entries
 from ._numbers import INFINITY, MAGNITUDE, as_number
 from ._pieces import Line, Output, Sizes
 from ._quick import Quick
+from ._quick_pairs import Pairs
 from ._ranges import Range
 
 RUNS = (32, 16, 8)
@@ -86,14 +87,18 @@ class Share:
         """A lane's part of a row: run number `place`. end: of the row's numbers, 0 for a lane without one."""
         first, whole = place * self.run, y.padded(line.k)
         words = self._load(b, line, first, end)
-        values = from_words(b, words, line.x.dtype, self.run)
         found, finite = self._range(b, fmt, line, first, words)
         made = entries(b, fmt, target, found, above)
         out, blocks = y.codes(row, line.k), b.ceildiv(line.k, size.block)
         with b.when((place % self.lanes).eq(0) & (first < end)):
             for field in y.sides():
                 y.store(y.line(field, row, blocks)[0], first // size.block, getattr(made, field.name))
-        packed, right = Quick(b, fmt, made, found.peak()).words(values, y.places(self.run))
+        quick, places = Quick(b, fmt, made, found.peak()), y.places(self.run)
+        pairs = Pairs.of(quick, line.x.dtype, target, places)
+        if pairs:
+            packed, right = pairs.words(words), quick.applies()
+        else:
+            packed, right = quick.words(from_words(b, words, line.x.dtype, self.run), places)
         most = b.select(end.eq(0), 0, whole)
         done = right & finite & (first < most)
         self._store(b, y, out, place, most, packed, done)

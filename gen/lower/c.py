@@ -121,10 +121,13 @@ def dot4_i8(head: str, signed: str, word: str) -> str:
 """
 
 
-def max_halves(head: str, word: str) -> str:
-    """The helper of that name where there is no instruction: `head` stands before it."""
-    halves = [f"(a & {mask}) > (b & {mask}) ? a & {mask} : b & {mask}" for mask in ("0xffff0000u", "0xffffu")]
-    return f"""{head} {word} max_halves({word} a, {word} b)
+def extreme_halves(name: str, head: str, word: str) -> str:
+    """The helper max_halves or min_halves where there is no instruction: `head` stands before it."""
+    sign = ">" if name == "max_halves" else "<"
+    halves = [
+        f"(a & {mask}) {sign} (b & {mask}) ? a & {mask} : b & {mask}" for mask in ("0xffff0000u", "0xffffu")
+    ]
+    return f"""{head} {word} {name}({word} a, {word} b)
 {{
     return ({halves[0]}) | ({halves[1]});
 }}

@@ -29,7 +29,7 @@ HELPERS = {
 }
 """,
     "dot4_i8": c.dot4_i8("inline", "int", "uint"),
-    "max_halves": c.max_halves("inline", "uint"),
+    "max_halves": c.extreme_halves("max_halves", "inline", "uint"),
     "nan_min": """inline float nan_min(float a, float b)
 {
     return a != a ? a : (b != b ? b : min(a, b));
