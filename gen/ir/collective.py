@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 
 from .dsl import Builder, Val
 
+LINE = 8
+"""Neighbouring lanes whose accesses of 16 bytes are one line of 128."""
+
 Tuple = tuple[Val, ...]
 Combine = Callable[[Tuple, Tuple], Tuple]
 """Two partial results -> one; commutative to the bit, for either lane of a pair may come first."""
@@ -37,6 +40,30 @@ def across(b: Builder, value: Val, mask: int) -> Val:
         low, high = (across(b, half.cast("u32"), mask).cast("u64") for half in (value, value >> 32))
         return low | (high << 32)
     return b.make("lane_xor", value.dtype, (value.value,), {"mask": mask})
+
+
+def exchange(b: Builder, held: Sequence[Tuple], lane: Val) -> list[Tuple]:
+    """LINE neighbours, of which this is number `lane`, hand each other the pieces that they hold (a power of
+    two up to LINE), so that equal places of all of them are pieces that follow each other: `neighbour` says
+    which."""
+    pieces, bit = list(held), len(held) // 2
+    while bit:  # a bit of the lane's number for the same one of the place's
+        mask = bit * (LINE // len(held))
+        up = (lane & mask).ne(0)
+        for i in (i for i in range(len(held)) if not i & bit):
+            low, high = pieces[i], pieces[i + bit]
+            got = [across(b, b.select(up, x, y), mask) for x, y in zip(low, high)]
+            pieces[i] = tuple(b.select(up, g, x) for g, x in zip(got, low))
+            pieces[i + bit] = tuple(b.select(up, y, g) for g, y in zip(got, high))
+        bit //= 2
+    return pieces
+
+
+def neighbour(lane: Val, pieces: int) -> tuple[Val, Val]:
+    """(the lane whose piece is at place 0 after an exchange of so many pieces, the piece's number there);
+    that at place i is of the lane that is i * LINE / pieces further."""
+    apart = LINE // pieces
+    return lane // LINE * LINE + lane % apart, lane % LINE // apart
 
 
 def block_reduce(b: Builder, values: Sequence[Val], combine: Combine, again: bool = False) -> Tuple:

@@ -312,6 +312,14 @@ class Builder:
     def ceildiv(self, a: Val, b: int) -> Val:
         return (a + (b - 1)) // b
 
+    def max_halves(self, a: Val, b: Val) -> Val:
+        """Of the halves of two words, as unsigned integers, the larger ones."""
+        return self.op("max_halves", a, b)
+
+    def min_halves(self, a: Val, b: Val) -> Val:
+        """The smaller ones."""
+        return self.op("min_halves", a, b)
+
     def thread(self) -> Val:
         return self.make("thread", "u32")
 

@@ -192,6 +192,9 @@ OPS: dict[str, Op] = {
     "and_xor": Op(
         3, frozenset({"u32"}), "same"
     ),  # (a & b) ^ c: one instruction where there is a three-input one
+    "max_halves": Op(2, frozenset({"u32"}), "same"),  # of the halves of two words, as unsigned integers
+    "min_halves": Op(2, frozenset({"u32"}), "same"),
+    "fma_bf16_halves": Op(3, frozenset({"u32"}), "same"),  # a*b+c of the halves, which are bf16; one rounding
     "dot4_i8": Op(3, frozenset({"u32"}), "i32"),  # i32 + the products of four signed bytes of two words
     "neg": Op(1, frozenset({"f32", "i32"}), "same"),
     "not": Op(1, _LOGIC, "same"),

@@ -12,7 +12,7 @@ from ..formats.layout import Field
 from ..ir.decode import runs
 from ..ir.dsl import Builder, Val
 from ..ir.nodes import Ref
-from ..ir.vectors import load_ragged
+from ..ir.vectors import load_ragged, load_vector
 from ._codes import Codes
 from ._entries import Entries
 from ._ranges import Range
@@ -101,16 +101,20 @@ class Output:
             with b.when(start + at < pitch):
                 b.store(line, start + at, byte.cast("u8"))
 
+    def places(self, count: int) -> list[list[int]]:
+        """Where the bits of so many codes, whole units, lie."""
+        layout = self.fmt.layout
+        units = range(0, count // layout.unit * 8 * layout.unit_bytes, 8 * layout.unit_bytes)
+        return [[p + unit for p in row] for unit in units for row in layout.positions]
+
     def store_codes(
         self, line: Ref, first: Val, end: Val, codes: Sequence[Val], blocks: Sequence[Entries]
     ) -> None:
         """The words of whole periods, with the inline fields of their blocks; those that begin before `end`,
         which a period does."""
-        b, layout, bits = self.b, self.fmt.layout, self.fmt.element.bits
+        layout, bits = self.fmt.layout, self.fmt.element.bits
         units, unit_bits = len(codes) // layout.unit, 8 * layout.unit_bytes
-        values, places, widths = list(codes), [], [bits] * len(codes)
-        for unit in range(units):
-            places += [[p + unit * unit_bits for p in row] for row in layout.positions]
+        values, places, widths = list(codes), self.places(len(codes)), [bits] * len(codes)
         for inline in layout.inline:
             for i in range(units * inline.count):
                 entry = getattr(blocks[i], inline.field)
@@ -118,14 +122,22 @@ class Output:
                 values.append(entry)
                 places.append(list(range(at, at + inline.bits)))
                 widths.append(inline.bits)
-        words = gathered(values, widths, places, 32)
-        start = first // layout.unit * layout.unit_bytes
+        words, start = gathered(values, widths, places, 32), self.byte(first)
         each = len(words) // (len(codes) // layout.period)
-        count = next(c for c in (4, 2, 1) if each % c == 0 and layout.load % (4 * c) == 0)
-        for n, period in enumerate(range(0, len(words), each)):
-            with b.when(first + n * layout.period < end):
-                for at in range(period, period + each, count):
-                    b.store_words(line, start + 4 * at, words[at : at + count])
+        for n, begin in enumerate(range(0, len(words), each)):
+            with self.b.when(first + n * layout.period < end):
+                self.store_words(line, start, words[begin : begin + each], begin)
+
+    def byte(self, first: Val) -> Val:
+        """Where the unit that begins with element `first` of a row begins."""
+        return first // self.fmt.layout.unit * self.fmt.layout.unit_bytes
+
+    def store_words(self, line: Ref, start: Val, words: Sequence[Val], begin: int = 0) -> None:
+        """Words of codes, the first of them number `begin` from byte `start` on."""
+        load = self.fmt.layout.load
+        count = next(c for c in (4, 2, 1) if len(words) % c == 0 and load % (4 * c) == 0)
+        for at in range(0, len(words), count):
+            self.b.store_words(line, start + 4 * (begin + at), words[at : at + count])
 
 
 def _stream(count: int, bits: int) -> list[list[int]]:
@@ -166,17 +178,25 @@ def _split(places: Sequence[int], size: int) -> list[tuple[int, int, int, int]]:
 # ------------------------------------------------------------ the numbers of a row
 @dataclass(frozen=True)
 class Line:
-    """A row of x, of k numbers."""
+    """A row of x, of k numbers; whole: k is a multiple of `wide`."""
 
     b: Builder
     fmt: Format
     x: Ref
     k: Val
     wide: int
+    whole: bool = False
 
     def load(self, first: Val) -> Ref:
-        values = self.b.local("values", "f32", self.wide)
-        load_ragged(self.b, self.x, first, self.k, self.x.dtype, values, self.wide)
+        b, values = self.b, self.b.local("values", "f32", self.wide)
+        if not self.whole:
+            load_ragged(b, self.x, first, self.k, self.x.dtype, values, self.wide)
+            return values
+        for i in range(self.wide):
+            b.store(values, i, 0.0)
+        with b.when(first < self.k):
+            for i, value in enumerate(load_vector(b, self.x, first, self.x.dtype, self.wide)):
+                b.store(values, i, value)
         return values
 
     def range(self, first: Val, count: int) -> Range:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from ..formats.axes import Format
-from ..ir.collective import Tuple, block_reduce
+from ..ir.collective import Tuple, block_reduce, lane_reduce
 from ..ir.dsl import Builder, Val, Var
 from ..ir.nodes import float_bits
 from ._numbers import INFINITY, MAGNITUDE, absolute, as_number, highest
@@ -55,10 +55,15 @@ class Range:
             self.seen.set(1)
         self.largest.set(b.maximum(self.largest.get(), magnitude))
 
-    def share(self) -> None:
-        """Made that of all threads of the block. Not of signed numbers, whose order matters."""
+    def share(self, lanes: int = 0) -> None:
+        """Made that of all threads of the block, or of so many neighbouring lanes. Not of signed numbers,
+        whose order matters."""
         own = (self.low, self.high) if self.kind == "ends" else (self.largest,)
-        found = block_reduce(self.b, [v.get() for v in (*own, self.infinite)], self._join, again=True)
+        held = [v.get() for v in (*own, self.infinite)]
+        if lanes:
+            found = lane_reduce(self.b, held, self._join, lanes)
+        else:
+            found = block_reduce(self.b, held, self._join, again=True)
         for variable, value in zip((*own, self.infinite), found):
             variable.set(value)
 

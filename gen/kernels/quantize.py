@@ -4,17 +4,19 @@ NaN takes the element's NaN, and counts as 0 where there is none. Float32 number
 as the device takes them: one that flushes them sees zeros.
 
 Of formats whose blocks lie in a row, a thread takes a piece of the row: whole blocks that fill whole words of
-codes and whole bytes of every other field. Other blocks have a thread block each. A scale of the whole tensor
-comes of a first launch, whose blocks leave the largest magnitudes that they found in the workspace.
+codes and whole bytes of every other field; or, of rows of whole vectors, lanes share blocks. Other blocks
+have a thread block each. A scale of the whole tensor comes of a first launch, whose blocks leave the largest
+magnitudes that they found in the workspace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from ..formats.axes import Format
 from ..ir.dsl import Builder, Val
+from ..ir.nodes import Ref
 from ..ir.packed import require
 from ..ir.vectors import threads_of
 from ..manifest.target import Target
@@ -24,6 +26,7 @@ from ._codes import Codes
 from ._entries import Entries, entries
 from ._pieces import Line, Output, Sizes, sizes
 from ._ranges import Range
+from ._shared import Share
 from ._tensor_scale import WORKSPACE, largest_of, most_blocks, scale_bits
 
 
@@ -53,7 +56,10 @@ def _refused_tiles(fmt: Format) -> str | None:
 
 
 # ------------------------------------------------------------ blocks in a row
-def _pieces(fmt: Format, target: Target, dtype: str, b: Builder) -> None:
+def _declared(
+    fmt: Format, target: Target, dtype: str, b: Builder
+) -> tuple[Ref, Output, Sizes, Val | None, Val, Val]:
+    """x, y, sizes, the bits of the scale of the whole tensor, n, k."""
     x, y, size = b.buffer("x", dtype), Output.of(b, fmt), sizes(fmt)
     space = b.buffer(WORKSPACE, "u32", WORKSPACE) if len(fmt.scales) > 1 else None
     n, k = b.scalar("n"), b.scalar("k")
@@ -61,12 +67,26 @@ def _pieces(fmt: Format, target: Target, dtype: str, b: Builder) -> None:
     if above is not None:
         with b.when((b.block() + b.thread()).eq(0)):
             y.store(y.fields["scale1"], b.const(0, "u32"), above)
+    return x, y, size, above, n, k
+
+
+def _pieces(fmt: Format, target: Target, dtype: str, b: Builder) -> None:
+    x, y, size, above, n, k = _declared(fmt, target, dtype, b)
     item = b.block() * b.function.threads + b.thread()
     pieces = (y.padded(k) + (size.piece - 1)) // size.piece
     row = item // pieces
     with b.when(row < n):
         line = Line(b, fmt, b.at(x, row.cast("u64") * k.cast("u64")), k, size.wide)
         piece(b, fmt, target, line, y, size, row, item % pieces * size.piece, above)
+
+
+def _shares(fmt: Format, target: Target, dtype: str, share: Share, b: Builder) -> None:
+    x, y, size, above, n, k = _declared(fmt, target, dtype, b)
+    item, runs = b.block() * b.function.threads + b.thread(), share.count(y.padded(k))
+    row = item // runs
+    numbers = b.at(x, b.minimum(row, n - 1).cast("u64") * k.cast("u64"))
+    line = Line(b, fmt, numbers, k, share.each, whole=True)
+    share.write(b, fmt, target, line, y, size, row, item % runs, b.select(row < n, k, 0), above)
 
 
 def piece(
@@ -168,18 +188,27 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         yield Variant("", threads_of(target.simd, 256), (tiles, 1, 1), build, fits, options)
         return
     threads, chunk = threads_of(target.simd, 128), fmt.layout.chunk_elements
-    pieces: Formula = ["ceildiv", ["mul", ["ceildiv", "k", chunk], chunk], size.piece]
-    items: Formula = ["mul", "n", pieces]
-    grid: Formula = ["ceildiv", items, threads]
+    padded: Formula = ["mul", ["ceildiv", "k", chunk], chunk]
     blocks: Formula = ["mul", "n", ["ceildiv", "k", size.block]]
-    fits = (columns, ["lt", blocks, 2**31], ["lt", items, 2**31])
     before, space = None, 0
     if len(fmt.scales) > 1:
         first: Formula = ["min", ["ceildiv", blocks, threads], most_blocks(target)]
         before = Variant("largest", threads, (first, 1, 1), partial(largest_of, fmt, dtype))
         space = 4 * most_blocks(target)
-    build = partial(_pieces, fmt, target, dtype)
-    yield Variant("", threads, (grid, 1, 1), build, fits, options, before=before, workspace=space)
+
+    def variant(suffix: str, each: Formula, build: Callable[[Builder], None], *when: Formula) -> Variant:
+        items: Formula = ["mul", "n", each]
+        grid, fits = (
+            ["ceildiv", items, threads],
+            (columns, ["lt", blocks, 2**31], ["lt", items, 2**31], *when),
+        )
+        return Variant(suffix, threads, (grid, 1, 1), build, fits, options, before=before, workspace=space)
+
+    share = Share.of(fmt, dtype, target)
+    if share:
+        whole: Formula = ["eq", ["mod", "k", share.each], 0]
+        yield variant("shared", share.threads(padded), partial(_shares, fmt, target, dtype, share), whole)
+    yield variant("", ["ceildiv", padded, size.piece], partial(_pieces, fmt, target, dtype))
 
 
 FAMILY = Family(

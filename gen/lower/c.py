@@ -121,6 +121,19 @@ def dot4_i8(head: str, signed: str, word: str) -> str:
 """
 
 
+def extreme_halves(name: str, head: str, word: str) -> str:
+    """The helper max_halves or min_halves where there is no instruction: `head` stands before it."""
+    sign = ">" if name == "max_halves" else "<"
+    halves = [
+        f"(a & {mask}) {sign} (b & {mask}) ? a & {mask} : b & {mask}" for mask in ("0xffff0000u", "0xffffu")
+    ]
+    return f"""{head} {word} {name}({word} a, {word} b)
+{{
+    return ({halves[0]}) | ({halves[1]});
+}}
+"""
+
+
 def declare(types: dict[str, str], fragment: Callable[[Ref], tuple[str, str]]) -> Spell:
     """Local arrays, variables and tiles; `fragment`: what stands before and after a tile's name and count."""
 

@@ -43,6 +43,36 @@ __device__ __forceinline__ int32_t dot4_i8(uint32_t a, uint32_t b, int32_t total
 {c.dot4_i8("__device__ __forceinline__", "int32_t", "uint32_t")}#endif
 """
 
+
+def _extreme_halves(name: str) -> str:
+    return f"""#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ uint32_t {name}(uint32_t a, uint32_t b)
+{{
+    uint32_t result;
+    asm("{name[:3]}.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+}}
+#else
+{c.extreme_halves(name, "__device__ __forceinline__", "uint32_t")}#endif
+"""
+
+
+_FMA_HALVES = """__device__ __forceinline__ uint32_t fma_bf16_halves(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t result = 0;
+#ifdef __CUDA_ARCH__
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+#else
+    for (uint32_t at = 0; at < 32; at += 16) {
+        const float product = __uint_as_float(a >> at << 16) * __uint_as_float(b >> at << 16);
+        const uint32_t sum = __float_as_uint(product + __uint_as_float(c >> at << 16));
+        result |= (sum + 0x7fffu + (sum >> 16 & 1u)) >> 16 << at;
+    }
+#endif
+    return result;
+}
+"""
+
 HELPERS = {
     "and_xor": """__device__ __forceinline__ uint32_t and_xor(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -56,6 +86,9 @@ HELPERS = {
 }
 """,
     "dot4_i8": _DOT4,
+    "max_halves": _extreme_halves("max_halves"),
+    "min_halves": _extreme_halves("min_halves"),
+    "fma_bf16_halves": _FMA_HALVES,
     "half_low": """__device__ __forceinline__ float half_low(uint32_t word)
 {
     return __half2float(__ushort_as_half(uint16_t(word)));
@@ -241,6 +274,7 @@ DIALECT = Dialect(
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
         "and_xor": c.call("and_xor"),
         "dot4_i8": c.call("dot4_i8"),
+        **{name: c.call(name) for name in ("max_halves", "min_halves", "fma_bf16_halves")},
         "load_words": _load_words,
         "lane_xor": lambda v, a: f"__shfl_xor_sync(0xffffffffu, {a[0]}, {v.attrs['mask']})",
     },

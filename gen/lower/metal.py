@@ -29,6 +29,7 @@ HELPERS = {
 }
 """,
     "dot4_i8": c.dot4_i8("inline", "int", "uint"),
+    "max_halves": c.extreme_halves("max_halves", "inline", "uint"),
     "nan_min": """inline float nan_min(float a, float b)
 {
     return a != a ? a : (b != b ? b : min(a, b));
@@ -107,6 +108,7 @@ DIALECT = Dialect(
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
         "and_xor": lambda v, a: f"(({a[0]} & {a[1]}) ^ {a[2]})",
         "dot4_i8": c.call("dot4_i8"),
+        "max_halves": c.call("max_halves"),
         "load_words": _load_words,
         "lane_xor": lambda v, a: f"simd_shuffle_xor({a[0]}, ushort({v.attrs['mask']}))",
     },

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from inputs import arguments
-from lanes import Entry, Program, poisoned
+from lanes import Entry, Program, evaluate, poisoned
 from numpy.typing import NDArray
 from wootz.formats import Descriptor, QuantizedTensor, quantize
 from wootz.formats.dequantize import combine_scales, expand, zero_values
@@ -23,7 +23,7 @@ from gen.build import index
 from gen.emit import text as emit
 from gen.formats.axes import Format
 from gen.formats.grammar import format_of
-from gen.kernels import _entries, _numbers
+from gen.kernels import _codes, _entries, _numbers, _quick
 from gen.plan import cells as plan
 
 KERNEL, DTYPE = "quantize", "f32"
@@ -31,12 +31,15 @@ F32 = np.float32
 
 
 @contextmanager
-def compiled(fmt: Format, backend: str = "cuda") -> Iterator[tuple[Program, Entry]]:
+def compiled(fmt: Format, backend: str = "cuda", k: int = 256) -> Iterator[tuple[Program, Entry]]:
+    """The program, and its entry for rows of k numbers."""
     known = cells.repository()
     target = next(t for t in known.targets.values() if t.backend == backend)
     emit._emit.cache_clear()
     emitted = emit.emit(known.kernels[KERNEL], fmt, target, (DTYPE,))
-    entry = Entry.from_json(emitted.entries[0].to_json())
+    entries = [Entry.from_json(e.to_json()) for e in emitted.entries]
+    names = {"n": 64, "k": k}
+    entry = next(e for e in entries if all(evaluate(formula, names) for formula in e.when))
     with Program.build(emitted.text, backend, [*entry.prologue, entry]) as program:
         yield program, entry
 
@@ -83,12 +86,15 @@ NAMES = ["int4", "int8_f16", "fp8_e4m3", "fp4", "nf4", "nvfp4", "uint4_z", "affi
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_numbers_next_to_halfway(name: str) -> None:
+@pytest.mark.parametrize("rest", [4, 5])
+def test_numbers_next_to_halfway(name: str, rest: int) -> None:
+    """In rows of whole vectors, and in others."""
     fmt = cells.repository().formats[name]
     descriptor = Descriptor.parse(index.format_record(fmt))
-    with compiled(fmt) as (program, entry):
+    k = 4 * fmt.block.cols + rest
+    with compiled(fmt, k=k) as (program, entry):
         for seed in range(3):
-            x = halfway(descriptor, (64, 4 * fmt.block.cols + 5), np.random.default_rng(seed))
+            x = halfway(descriptor, (64, k), np.random.default_rng(seed))
             assert not differing(program, entry, x, quantize(x, descriptor))
 
 
@@ -103,6 +109,29 @@ def test_what_is_left_of_a_quotient_decides(name: str, monkeypatch: pytest.Monke
     descriptor = Descriptor.parse(index.format_record(fmt))
     with compiled(fmt) as (program, entry):
         x = halfway(descriptor, (64, 4 * fmt.block.cols), np.random.default_rng(0))
+        assert set(differing(program, entry, x, quantize(x, descriptor))) == {"codes"}
+
+
+@pytest.mark.parametrize("name", ["int4", "int4_g128", "fp8_e4m3", "fp4", "mxfp4"])
+def test_plain_numbers_need_no_more_than_quick_codes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The careful ones may be anything where the quick ones are vouched for."""
+    monkeypatch.setattr(_codes.Codes, "code", lambda self, value: self.b.const(1, "u32"))
+    fmt = cells.repository().formats[name]
+    descriptor = Descriptor.parse(index.format_record(fmt))
+    with compiled(fmt) as (program, entry):
+        x = np.random.default_rng(0).standard_normal((64, 256)).astype(F32)
+        assert not differing(program, entry, x, quantize(x, descriptor))
+        x[0, 0] = np.inf
+        assert set(differing(program, entry, x, quantize(x, descriptor))) == {"codes"}
+
+
+@pytest.mark.parametrize("name", ["int4", "fp8_e4m3"])
+def test_quick_codes_are_not_always_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_quick, "and_", lambda x, y: x | _quick.SIGN)
+    fmt = cells.repository().formats[name]
+    descriptor = Descriptor.parse(index.format_record(fmt))
+    with compiled(fmt) as (program, entry):
+        x = halfway(descriptor, (64, 256), np.random.default_rng(0))
         assert set(differing(program, entry, x, quantize(x, descriptor))) == {"codes"}
 
 

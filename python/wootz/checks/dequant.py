@@ -32,7 +32,9 @@ def small(format: Descriptor | None) -> list[dict[str, int]]:
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return [{"n": 3, "k": columns(needed(format, "dequant"))[-1]}]
+    """Rows of whole vectors, and others."""
+    last = columns(needed(format, "dequant"))[-1]
+    return [{"n": 3, "k": last}, {"n": 2, "k": last - 3}]
 
 
 def operands(
