@@ -147,7 +147,7 @@ class Share:
         found.largest.set(top)
         with b.when(top >= INFINITY):
             found.largest.set(0)
-            with b.loop(0, self.run, line.wide) as at:
+            with b.loop(0, b.minimum(line.k - first, self.run), line.wide) as at:
                 line.range_of(first + at, found)
         found.share(self.lanes)
         return found, top < INFINITY
