@@ -4,7 +4,6 @@ offsets[g].
 Groups may be empty and lie in any order. A group that does not lie in x is taken as empty; rows of y in no
 group are left alone. Groups that overlap are not for this kernel."""
 
-from ._grouped import family
-from ._groups import VARIABLE
+from ._grouped import VARIABLE, family
 
 FAMILY = family(VARIABLE, "grouped_qmm")

@@ -2,7 +2,6 @@
 
 Groups as in grouped_qmm; w and v are banks of the same format, and one launch takes both."""
 
-from ._grouped import family
-from ._groups import PAIRED_VARIABLE
+from ._grouped import PAIRED_VARIABLE, family
 
 FAMILY = family(PAIRED_VARIABLE, "grouped_qmm_paired")

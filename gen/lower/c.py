@@ -28,6 +28,14 @@ def call(name: str) -> Spell:
     return lambda value, args: f"{name}({', '.join(args)})"
 
 
+HALVES = ("max_halves", "min_halves", "fma_bf16_halves")
+
+
+def halves() -> dict[str, Spell]:
+    """Calls of the helpers for halves of words."""
+    return {name: call(name) for name in HALVES}
+
+
 def by_types(table: dict[tuple[str, str], str], what: str) -> Spell:
     """A conversion chosen by (from, to): a template with {0}."""
 
@@ -130,6 +138,27 @@ def extreme_halves(name: str, head: str, word: str) -> str:
     return f"""{head} {word} {name}({word} a, {word} b)
 {{
     return ({halves[0]}) | ({halves[1]});
+}}
+"""
+
+
+def fma_halves(word: str, to_float: str, to_word: str) -> str:
+    """Statements for `result`, 0 before: a * b + c of the halves of words, which are bf16, by f32. to_float,
+    to_word: what takes the bits of one as the other."""
+    return f"""    for ({word} at = 0; at < 32; at += 16) {{
+        const float product = {to_float}(a >> at << 16) * {to_float}(b >> at << 16);
+        const {word} sum = {to_word}(product + {to_float}(c >> at << 16));
+        result |= (sum + 0x7fffu + (sum >> 16 & 1u)) >> 16 << at;
+    }}
+"""
+
+
+def fma_bf16_halves(head: str, word: str, to_float: str, to_word: str) -> str:
+    """The helper of that name where there is no instruction: `head` stands before it."""
+    return f"""{head} {word} fma_bf16_halves({word} a, {word} b, {word} c)
+{{
+    {word} result = 0;
+{fma_halves(word, to_float, to_word)}    return result;
 }}
 """
 

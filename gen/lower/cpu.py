@@ -48,6 +48,8 @@ HELPERS = {
     return value;
 }
 """,
+    **{n: c.extreme_halves(n, "static inline", "uint32_t") for n in ("max_halves", "min_halves")},
+    "fma_bf16_halves": c.fma_bf16_halves("static inline", "uint32_t", "bits_to_float", "float_to_bits"),
     "half_to_float": """static inline float half_to_float(uint16_t half)
 {
 #ifdef __F16C__
@@ -303,6 +305,7 @@ DIALECT = Dialect(
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
         "and_xor": lambda v, a: f"(({a[0]} & {a[1]}) ^ {a[2]})",
         "dot4_i8": c.call("dot4_i8"),
+        **c.halves(),
         "load_words": _load_words,
     },
     statements={

@@ -57,20 +57,15 @@ __device__ __forceinline__ uint32_t {name}(uint32_t a, uint32_t b)
 """
 
 
-_FMA_HALVES = """__device__ __forceinline__ uint32_t fma_bf16_halves(uint32_t a, uint32_t b, uint32_t c)
-{
+_FMA_HALVES = f"""__device__ __forceinline__ uint32_t fma_bf16_halves(uint32_t a, uint32_t b, uint32_t c)
+{{
     uint32_t result = 0;
 #ifdef __CUDA_ARCH__
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
 #else
-    for (uint32_t at = 0; at < 32; at += 16) {
-        const float product = __uint_as_float(a >> at << 16) * __uint_as_float(b >> at << 16);
-        const uint32_t sum = __float_as_uint(product + __uint_as_float(c >> at << 16));
-        result |= (sum + 0x7fffu + (sum >> 16 & 1u)) >> 16 << at;
-    }
-#endif
+{c.fma_halves("uint32_t", "__uint_as_float", "__float_as_uint")}#endif
     return result;
-}
+}}
 """
 
 HELPERS = {
@@ -274,7 +269,7 @@ DIALECT = Dialect(
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
         "and_xor": c.call("and_xor"),
         "dot4_i8": c.call("dot4_i8"),
-        **{name: c.call(name) for name in ("max_halves", "min_halves", "fma_bf16_halves")},
+        **c.halves(),
         "load_words": _load_words,
         "lane_xor": lambda v, a: f"__shfl_xor_sync(0xffffffffu, {a[0]}, {v.attrs['mask']})",
     },

@@ -29,7 +29,8 @@ HELPERS = {
 }
 """,
     "dot4_i8": c.dot4_i8("inline", "int", "uint"),
-    "max_halves": c.extreme_halves("max_halves", "inline", "uint"),
+    **{name: c.extreme_halves(name, "inline", "uint") for name in ("max_halves", "min_halves")},
+    "fma_bf16_halves": c.fma_bf16_halves("inline", "uint", "as_type<float>", "as_type<uint>"),
     "nan_min": """inline float nan_min(float a, float b)
 {
     return a != a ? a : (b != b ? b : min(a, b));
@@ -108,7 +109,7 @@ DIALECT = Dialect(
         "unpack_f16": lambda v, a: f"half_{'high' if v.attrs['half'] else 'low'}({c.bare(a[0])})",
         "and_xor": lambda v, a: f"(({a[0]} & {a[1]}) ^ {a[2]})",
         "dot4_i8": c.call("dot4_i8"),
-        "max_halves": c.call("max_halves"),
+        **c.halves(),
         "load_words": _load_words,
         "lane_xor": lambda v, a: f"simd_shuffle_xor({a[0]}, ushort({v.attrs['mask']}))",
     },
