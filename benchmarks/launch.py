@@ -55,8 +55,10 @@ def measure(calls: dict[str, Call]) -> dict[str, tuple[float, float]]:
             taken = microseconds(call)
             if round >= WARM:
                 times[name].append(taken)
-    medians = {name: [statistics.median(each) for each in zip(*rows)] for name, rows in times.items()}
-    return {name: (host, whole) for name, (host, whole) in medians.items()}
+    return {
+        name: (statistics.median(host for host, _ in rows), statistics.median(whole for _, whole in rows))
+        for name, rows in times.items()
+    }
 
 
 def core() -> Any:

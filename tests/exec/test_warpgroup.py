@@ -66,8 +66,7 @@ def text_of(some: dict[str, Instance]) -> str:
 def entry_of(instance: Instance, symbol: str) -> Entry:
     roles = {"workspace": "out"}
     args = [Arg(a.name, a.type, roles.get(a.role, a.role)) for a in instance.args if a.role != "map"]
-    x = [Arg("x", "ptr", "in")] if instance.maps else []
-    return Entry(symbol, (*x, *args), (instance.threads, 1, 1), instance.grid)
+    return Entry(symbol, (Arg("x", "ptr", "in"), *args), (instance.threads, 1, 1), instance.grid)
 
 
 @contextmanager
