@@ -1,29 +1,23 @@
 """What the grouped kernels for packed weights share: rows of x in groups, each times a matrix of a bank.
 
-Groups are known to the device alone; the host reads nothing of them. The grid is what any division of the
-rows into groups can need, so no workspace is. A variable group has its own count and offset, an indexed one a
-fixed number of rows and the index of its matrix. Paired: two banks, y = activation(x w) * (x v).
+The grid is what any division of the rows into groups can need. Paired: two banks, y = activation(x w) *
+(x v).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..formats.axes import Format
 from ..formats.fragment import Fragment, fragment
-from ..formats.layout import SCALE_FIELDS
 from ..ir.packed import require
 from ..lower.functor import KINDS, Weights, functor
 from ..manifest.target import Target
-from ..variants.family import Arg, Family, Formula, Instance, Operand, Scalar
+from ..variants.family import Arg, Family, Instance, Operand, Scalar
+from . import _grouped_sm90
+from ._groups import WORDS, Mode, level_sizes
 from .qmm_packed import ACTIVATIONS, ALIGNED, Tile, fitted
-
-WORDS = ("none", "relu", "silu", "gelu")
-_SIZES = {"f32": 4, "f16": 2, "bf16": 2}
-
-FEW = 16
-"""Rows of x a group, on average, up to which blocks take few."""
 
 PLAIN = (
     Tile("few", 0, 2, 4, 1, 1, 2, 128),
@@ -37,49 +31,16 @@ PAIRED = (
 )
 
 
-@dataclass(frozen=True)
-class Mode:
-    """How a kernel's groups are given. arrays, sizes: its own; rows: x has as many; part: C++ of a block's
-    part, with `$TOKENS` rows a block; blocks: most blocks of `tokens` rows; few: whether groups are small."""
-
-    arrays: tuple[str, ...]
-    sizes: tuple[str, ...]
-    x: tuple[str, ...]
-    part: str
-    paired: bool = False
-
-    def blocks(self, tokens: int) -> Formula:
-        if "rows" in self.sizes:
-            return ["mul", "groups", ["ceildiv", "rows", tokens]]
-        return ["add", ["ceildiv", "m", tokens], "experts"]
-
-    @property
-    def few(self) -> Formula:
-        return ["le", "rows", FEW] if "rows" in self.sizes else ["le", "m", ["mul", FEW, "experts"]]
-
-    @property
-    def banks(self) -> tuple[str, ...]:
-        return ("w", "v") if self.paired else ("w",)
-
-
-VARIABLE = Mode(
-    ("counts", "offsets"),
-    ("m", "experts"),
-    ("m",),
-    "part_of_groups(counts, offsets, experts, m, $TOKENS, blockIdx.y)",
-)
-INDEXED = Mode(
-    ("indices",),
-    ("groups", "rows", "experts"),
-    ("groups", "rows"),
-    "part_of_indices(indices, experts, rows, $TOKENS, blockIdx.y)",
-)
-PAIRED_VARIABLE = replace(VARIABLE, paired=True)
+TEMPLATE = frozenset({"wgmma", "tma"})
+"""Features of targets that have the template for wgmma as well."""
 
 
 def variants(mode: Mode, kernel: str, fmt: Format | None, dtype: str, target: Target) -> Iterator[Instance]:
-    """The entries of a mode, for options that the caller adds."""
+    """The entries of a mode, for options that the caller adds: of the template for wgmma, and of the other
+    for what it does not take."""
     fmt = require(fmt, kernel)
+    if target.features >= TEMPLATE and not mode.paired:
+        yield from _grouped_sm90.instances(mode, fmt, dtype, target)
     layout, weights = fragment(fmt), Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
     decoder = functor(fmt, dtype, target, weights.name)
     for tile in PAIRED if mode.paired else PLAIN:
@@ -110,10 +71,10 @@ def _arguments(mode: Mode, layout: Fragment) -> tuple[Arg, ...]:
 
 def _levels(fmt: Format, weight: str, bank: str) -> str:
     """The levels of the part's matrix that are one for each matrix."""
-    found = []
-    for i, name in enumerate(fragment(fmt).tensors):
-        size = _SIZES.get(fmt.scales[SCALE_FIELDS.index(name)].element.type, 1)
-        found.append(f"{weight}::tensor_level<{i}>({bank}_{name} + part.matrix * {size}ull)")
+    found = [
+        f"{weight}::tensor_level<{i}>({bank}_{name} + part.matrix * {size}ull)"
+        for i, (name, size) in enumerate(zip(fragment(fmt).tensors, level_sizes(fmt)))
+    ]
     return ", ".join(found) or "1.0f"
 
 

@@ -13,7 +13,7 @@ from ..lower import warp_gemm
 from ..lower.warp_gemm import Tile
 from ..manifest.target import Target
 from ..variants.family import Arg, Family, Instance, Operand, Scalar
-from ._grouped import WORDS, Mode
+from ._groups import WORDS, Mode
 
 BYTE_FLOATS = "e4m3"
 TILES = (("few", warp_gemm.FEW_ROWS, False), ("many", warp_gemm.SMALL, False), ("odd", warp_gemm.SMALL, True))

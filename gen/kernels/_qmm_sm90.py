@@ -6,9 +6,9 @@ tiles left over when all have had the same number are cut along k, and their sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import frexp, isfinite
+from math import frexp, gcd, isfinite
 
 from ..formats.axes import Format
 from ..formats.fragment import Fragment, fragment
@@ -42,7 +42,7 @@ WORDS = 24
 class Rings:
     """A tile and the rings that feed it, as cutlass/qmm_sm90.cuh has them. groups: pairs of consumer
     warpgroups, each on its own units; box: chunks of x a copy; slots: of the rings of x and of w; batch: k16
-    steps decoded together."""
+    steps decoded together; narrower: numbers of columns that a tile with fewer rows of x takes instead."""
 
     columns: int
     groups: int
@@ -50,6 +50,24 @@ class Rings:
     x_slots: int
     w_slots: int
     batch: int
+    narrower: tuple[int, ...] = ()
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Columns that a tile may take."""
+        return (*self.narrower, self.columns)
+
+    @property
+    def part(self) -> int:
+        """Rows of x of a copy that is no box."""
+        return gcd(*self.widths)
+
+    @property
+    def struct(self) -> str:
+        """The template's type."""
+        numbers = [self.columns, self.groups, self.box, self.x_slots, self.w_slots, self.batch]
+        parted = [self.part, *self.narrower] if self.narrower else []
+        return f"warpgroup::Tile<{', '.join(map(str, numbers + parted))}>"
 
     @property
     def threads(self) -> int:
@@ -104,10 +122,10 @@ def power(fmt: Format, dtype: str, exponent: int) -> int:
     return exponent - digits if exponent or not 0 <= digits <= SMALL else 0
 
 
-def usual(layout: Fragment, target: Target) -> list[Rings]:
-    """A tile of each width that suits the format, narrowest first; none at all where its side fields leave no
-    room for a wide one."""
-    found = [rings(columns, layout, target.shared_max) for columns in COLUMNS]
+def usual(layout: Fragment, most: int) -> list[Rings]:
+    """A tile of each width that suits the format, narrowest first, within `most` bytes of group memory; none
+    at all where its side fields leave no room for a wide one."""
+    found = [rings(columns, layout, most) for columns in COLUMNS]
     tiles = [tile for tile in found if tile]
     return tiles if tiles and tiles[-1].columns >= WIDE else []
 
@@ -143,22 +161,21 @@ def _maker(
     fmt: Format, dtype: str, target: Target
 ) -> tuple[Callable[[str, Rings, tuple[Formula, ...]], Instance], list[Rings]]:
     """What makes an entry of a suffix, a tile and conditions; and the usual tiles."""
-    layout, weights = fragment(fmt), Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
-    weight = f"warpgroup::Folded<{weights.name}, {power(fmt, dtype, weights.plan.exponent)}>"
-    tiles = usual(layout, target)
-    preamble = (functor(fmt, dtype, target, weights.name), wgmmas((tile.columns for tile in tiles), dtype))
+    layout = fragment(fmt)
+    tiles = usual(layout, target.shared_max)
+    weight, preamble = shared_text(fmt, dtype, target, tiles)
 
     def make(suffix: str, tile: Rings, when: tuple[Formula, ...]) -> Instance:
         return Instance(
             suffix,
             ("qmm_sm90.cuh",),
             _text(tile, layout, weight),
-            _arguments(layout),
+            arguments(layout, (), ("m", "n", "k")),
             tile.threads,
             ("sms", 1, 1),
             (*SUITS, *when),
             shared=tile.shared(layout),
-            maps=_maps(tile, dtype),
+            maps=maps(tile, dtype, "m"),
             workspace=_workspace(tile, layout),
             zeroed=True,
             pdl=True,
@@ -167,6 +184,16 @@ def _maker(
         )
 
     return make, tiles
+
+
+def shared_text(
+    fmt: Format, dtype: str, target: Target, tiles: Iterable[Rings]
+) -> tuple[str, tuple[str, ...]]:
+    """The decoder's type, and the texts that it and the tiles need."""
+    weights = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
+    weight = f"warpgroup::Folded<{weights.name}, {power(fmt, dtype, weights.plan.exponent)}>"
+    widths = (width for tile in tiles for width in tile.widths)
+    return weight, (functor(fmt, dtype, target, weights.name), wgmmas(widths, dtype))
 
 
 def _suited(tile: Rings) -> Formula:
@@ -179,47 +206,51 @@ def _suited(tile: Rings) -> Formula:
     return ["or", fits, ["and", ["le", "m", 2 * WIDE], ["le", tiles, "sms"]]]
 
 
-def _maps(tile: Rings, dtype: str) -> tuple[TensorMap, ...]:
+def maps(tile: Rings, dtype: str, rows: Formula) -> tuple[TensorMap, ...]:
     """x by boxes of several chunks of k, where they are whole; and chunk by chunk, up to a ragged end."""
     pitch: Formula = ["mul", "k", 2]
     whole: Formula = ["max", 1, ["div", "k", CHUNK]]
     boxes = TensorMap(
-        "boxes", "x", dtype, (CHUNK, "m", whole), (pitch, 2 * CHUNK), (CHUNK, tile.columns, tile.box)
+        "boxes", "x", dtype, (CHUNK, rows, whole), (pitch, 2 * CHUNK), (CHUNK, tile.columns, tile.box)
     )
-    return boxes, TensorMap("chunks", "x", dtype, ("k", "m"), (pitch,), (CHUNK, tile.columns))
+    return boxes, TensorMap("chunks", "x", dtype, ("k", rows), (pitch,), (CHUNK, tile.part))
 
 
 def _workspace(tile: Rings, layout: Fragment) -> Formula:
-    """Two counters and a part of sums a block, if the tiles left over are cut."""
+    """What the parts of tiles left over need, if they are cut."""
     tiles: Formula = ["mul", ["ceildiv", "n", ROWS], ["ceildiv", "m", tile.columns]]
     rest: Formula = ["mod", tiles, "sms"]
     cut: Formula = ["and", ["gt", rest, 0], ["le", ["mul", rest, 2], "sms"]]
+    return ["mul", cut, parts(tile, layout)]
+
+
+def parts(tile: Rings, layout: Fragment) -> Formula:
+    """Two counters and a part of sums a block, if k is long enough for two."""
     deep: Formula = ["ge", ["ceildiv", "k", layout.columns], 4]
-    part = ROWS * tile.columns * 4
-    size: Formula = ["add", ["mul", ["ceildiv", ["mul", "sms", 8], 128], 128], ["mul", "sms", part]]
-    return ["mul", ["and", cut, deep], size]
+    counters: Formula = ["mul", ["ceildiv", ["mul", "sms", 8], 128], 128]
+    return ["mul", deep, ["add", counters, ["mul", "sms", ROWS * tile.columns * 4]]]
 
 
-def _arguments(layout: Fragment) -> tuple[Arg, ...]:
+def arguments(layout: Fragment, arrays: tuple[str, ...], sizes: tuple[str, ...]) -> tuple[Arg, ...]:
+    """Of an entry. arrays: inputs beside x and w."""
     fields = ("w.units", *(f"w.{name}" for name in layout.tensors))
     return (
         Arg("boxes", "map", "map"),
         Arg("chunks", "map", "map"),
-        *(Arg(name, "ptr", "in") for name in fields),
+        *(Arg(name, "ptr", "in") for name in (*fields, *arrays)),
         Arg("y", "ptr", "out"),
         Arg("workspace", "ptr", "workspace"),
-        *(Arg(axis, "u32", "shape") for axis in ("m", "n", "k")),
+        *(Arg(axis, "u32", "shape") for axis in sizes),
     )
 
 
 def _text(tile: Rings, layout: Fragment, weight: str) -> str:
     """The entry point."""
-    numbers = [tile.columns, tile.groups, tile.box, tile.x_slots, tile.w_slots, tile.batch]
     fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
     levels = ", ".join(f"w_{name}" for name in layout.tensors)
     return f"""
 using $SYMBOL_weight = {weight};
-using $SYMBOL_tile = warpgroup::Tile<{", ".join(map(str, numbers))}>;
+using $SYMBOL_tile = {tile.struct};
 static_assert(warpgroup::Layout<$SYMBOL_weight, $SYMBOL_tile>::bytes == {tile.shared(layout)}, "");
 extern "C" __global__ void __launch_bounds__({tile.threads}, 1)
     $SYMBOL(const __grid_constant__ warpgroup::TensorMap boxes,

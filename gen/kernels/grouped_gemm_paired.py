@@ -2,7 +2,7 @@
 
 Groups as in grouped_qmm; w and v are banks of x's type, and one launch takes both."""
 
-from ._grouped import PAIRED_VARIABLE
 from ._grouped_dense import family
+from ._groups import PAIRED_VARIABLE
 
 FAMILY = family(PAIRED_VARIABLE, "grouped_gemm_paired", ("f16", "bf16"))

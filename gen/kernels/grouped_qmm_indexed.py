@@ -3,6 +3,7 @@
 Every group has the same number of rows; indices may repeat. An index that the bank does not have leaves the
 rows of its group alone."""
 
-from ._grouped import INDEXED, family
+from ._grouped import family
+from ._groups import INDEXED
 
 FAMILY = family(INDEXED, "grouped_qmm_indexed")

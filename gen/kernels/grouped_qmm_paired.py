@@ -2,6 +2,7 @@
 
 Groups as in grouped_qmm; w and v are banks of the same format, and one launch takes both."""
 
-from ._grouped import PAIRED_VARIABLE, family
+from ._grouped import family
+from ._groups import PAIRED_VARIABLE
 
 FAMILY = family(PAIRED_VARIABLE, "grouped_qmm_paired")

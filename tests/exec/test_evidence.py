@@ -112,11 +112,13 @@ def test_a_failed_cell_is_written_and_run_again(
 
 
 def test_every_kernel_with_text_for_a_cpu_is_a_subject() -> None:
-    """What no CPU can run has tensor maps, a stub, or CUTLASS in every unit; nothing else is left out."""
+    """What no CPU can run has tensor maps (test_warpgroup.py runs those), a stub, or CUTLASS in every unit;
+    nothing else is left out."""
     source = cells.repository()
     formats = ("int4", "nvfp4", "mxfp4", "-")  # every kernel takes one of them
     request = plan.Request("release", formats=formats)
     candidates = {each.kernel for each in cells.candidates(source, request)}
     assert candidates == set(source.kernels)
     able = {each.kernel for each in cells.subjects(source, request)}
-    assert candidates - able == {"scaled_gemm", "scaled_gemm_mixed", "scaled_grouped_gemm"}
+    mapped = {"grouped_qmm", "grouped_qmm_indexed"}
+    assert candidates - able == {"scaled_gemm", "scaled_gemm_mixed", "scaled_grouped_gemm", *mapped}

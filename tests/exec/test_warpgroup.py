@@ -1,5 +1,5 @@
-"""qmm_packed on warpgroup MMA (cutlass/qmm_sm90.cuh): each tile's emitted text, run on the CPU with twins of
-copies, barriers and products, against the reference."""
+"""qmm_packed and its grouped forms on warpgroup MMA (cutlass/qmm_sm90.cuh, grouped_sm90.cuh): each tile's
+emitted text, run on the CPU with twins of copies, barriers and products, against the reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from wootz import checks, reference
 from wootz.formats import Descriptor
 
 from gen.build import index
+from gen.kernels import _grouped_sm90 as grouped
+from gen.kernels import _groups as groups
 from gen.kernels import _qmm_sm90 as qmm
+from gen.kernels._grouped import variants as all_of_groups
 from gen.lower import templates
 from gen.plan import cells as plan
 from gen.variants.family import Formula, Instance, TensorMap
@@ -26,12 +29,18 @@ HERE = Path(__file__).resolve().parent
 MANIFEST = plan.load(HERE.parents[1] / "kernels.yaml")
 TARGET = MANIFEST.targets["sm_90a"]
 TWINS = (HERE / "twins" / "warpgroup.h").read_text()
+MODES = {"grouped_qmm": groups.VARIABLE, "grouped_qmm_indexed": groups.INDEXED}
 PARAMETERS = re.compile(r"const __grid_constant__ warpgroup::TensorMap boxes,\s+.* chunks,")
 Change = Callable[[str], str]
 
 
-def tile(fmt: str, suffix: str, dtype: str = "bf16") -> Instance:
-    return next(i for i in qmm.instances(MANIFEST.formats[fmt], dtype, TARGET) if i.suffix == suffix)
+def tile(kernel: str, fmt: str, suffix: str, dtype: str = "bf16") -> Instance:
+    made = MANIFEST.formats[fmt]
+    if kernel == "qmm_packed":
+        some = qmm.instances(made, dtype, TARGET)
+    else:
+        some = all_of_groups(MODES[kernel], kernel, made, dtype, TARGET)
+    return next(i for i in some if i.suffix == suffix)
 
 
 # ---- the text, with maps made of x in the kernel, as the loader makes them
@@ -66,7 +75,16 @@ def text_of(some: dict[str, Instance]) -> str:
 def entry_of(instance: Instance, symbol: str) -> Entry:
     roles = {"workspace": "out"}
     args = [Arg(a.name, a.type, roles.get(a.role, a.role)) for a in instance.args if a.role != "map"]
-    return Entry(symbol, (Arg("x", "ptr", "in"), *args), (instance.threads, 1, 1), instance.grid)
+    x = [Arg("x", "ptr", "in")] if instance.maps else []
+    return Entry(symbol, (*x, *args), (instance.threads, 1, 1), instance.grid)
+
+
+def fitting(given: dict[str, Any]) -> dict[str, Any]:
+    """The groups that lie in x; others are taken as empty."""
+    if "counts" not in given:
+        return {}
+    counts, offsets = given["counts"], given["offsets"]
+    return {"counts": counts * ((offsets >= 0) & (offsets + counts <= len(given["x"])))}
 
 
 @contextmanager
@@ -78,13 +96,16 @@ def built(some: list[Instance], change: Change = lambda text: text) -> Iterator[
 
 
 def outcome(
-    program: Program, symbol: str, instance: Instance, given: dict[str, Any], order: int, sms: int,
-    dtype: str = "bf16",
+    program: Program, kernel: str, symbol: str, instance: Instance, given: dict[str, Any], order: int,
+    sms: int, dtype: str = "bf16",
 ) -> tuple[Any, reference.Comparison]:  # fmt: skip
-    """The bits of y, and how they compare. Of the workspace, the counters are zero again."""
+    """The bits of y, and how they compare; rows in no group are left as they were. Of the workspace, the
+    counters are zero again."""
     x, w = given["x"], given["w"]
-    size = {"m": x.shape[0], "n": w.shape[0], "k": w.shape[1], "sms": sms}
-    expected = checks.expect("qmm_packed", {}, given, dtype)
+    size = {"n": w.shape[-2], "k": w.shape[-1], "sms": sms}
+    size |= {"experts": w.shape[0]} if kernel != "qmm_packed" else {}
+    size |= dict(zip(("groups", "rows") if x.ndim == 3 else ("m",), x.shape))
+    expected = checks.expect(kernel, {}, given | fitting(given), dtype)
     blank = poisoned(expected.value.shape, reference.DTYPES[dtype][2])
     space = np.zeros(max(evaluate(instance.workspace, size), 16), np.uint8)
     values = arguments(given, size, ("y", blank), ("workspace", space))
@@ -96,39 +117,98 @@ def outcome(
 # ---- operands
 
 
-def operands(fmt: str, dtype: str = "bf16", **size: int) -> dict[str, Any]:
+def operands(kernel: str, fmt: str, dtype: str = "bf16", **size: int) -> dict[str, Any]:
     rng = np.random.default_rng([*size.values(), *fmt.encode()])
     descriptor = Descriptor.parse(index.format_record(MANIFEST.formats[fmt]))
-    return checks.check("qmm_packed").operands(descriptor, size, dtype, {}, rng)
+    return checks.check(kernel).operands(descriptor, size, dtype, {}, rng)
 
 
-def check(instance: Instance, given: dict[str, Any], dtype: str = "bf16") -> None:
-    """In each order, on a block and on nine, which cut tiles, and the same bits for each number of blocks."""
+def ragged(fmt: str, counts: list[int], n: int, k: int, dtype: str = "bf16", gap: int = 0) -> dict[str, Any]:
+    """Groups of these rows one after the other, `gap` rows between them, the last one first."""
+    order = [len(counts) - 1, *range(len(counts) - 1)]
+    offsets, at = [0] * len(counts), 0
+    for g in order:
+        offsets[g], at = at, at + counts[g] + gap
+    given = operands("grouped_qmm", fmt, dtype, m=at, experts=len(counts), n=n, k=k)
+    return given | {"counts": np.array(counts, np.int32), "offsets": np.array(offsets, np.int32)}
+
+
+def check(kernel: str, instance: Instance, *given: dict[str, Any], dtype: str = "bf16") -> None:
+    """All in each order, on 1 to 5 blocks, and the same bits for each number of blocks."""
     with built([instance]) as (program, named):
         what = next(iter(named.items()))
-        for sms in (1, 9):
-            bits = set()
-            for order in ORDERS[:: 1 if sms > 1 else 2]:
-                y, compared = outcome(program, *what, given, order, sms, dtype)
-                assert compared.passed, (instance.suffix, sms, order, compared)
-                bits.add(y.tobytes())
-            assert len(bits) == 1
+        for each in given:
+            for sms in (1, 5):
+                bits = set()
+                for order in ORDERS[:: 1 if sms > 1 else 2]:
+                    y, compared = outcome(program, kernel, *what, each, order, sms, dtype)
+                    assert compared.passed, (instance.suffix, sms, order, compared)
+                    bits.add(y.tobytes())
+                assert len(bits) == 1
 
 
 @pytest.mark.parametrize("columns", qmm.COLUMNS)
-def test_each_tile(columns: int) -> None:
-    check(tile("mxfp4", f"n{columns}"), operands("mxfp4", m=columns + 9, n=133, k=1032))
+def test_each_tile_of_one_matrix(columns: int) -> None:
+    given = operands("qmm_packed", "mxfp4", m=columns + 9, n=133, k=1032)
+    check("qmm_packed", tile("qmm_packed", "mxfp4", f"n{columns}"), given)
 
 
-@pytest.mark.parametrize("name", ["nvfp4", "uint4_z", "fp8_e4m3_b128", "int8", "int4_g128"])
-def test_formats(name: str) -> None:
-    """A level for the matrix, zero points, blocks of rows, 8 bits; tiles on several blocks."""
-    check(tile(name, "n32", "f16"), operands(name, "f16", m=37, n=40, k=1032), "f16")
+@pytest.mark.parametrize("columns", qmm.COLUMNS)
+def test_each_tile_of_groups(columns: int) -> None:
+    """Of less than a part, of several, of a whole tile and more; none of one in the middle; rows between."""
+    narrower = grouped.NARROWER.get(columns, (8,))
+    counts = [1, narrower[0], columns + 3, 0, columns, *(width + 1 for width in narrower)]
+    given = ragged("mxfp4", counts, 133, 1032, gap=2)
+    check("grouped_qmm", tile("grouped_qmm", "mxfp4", f"n{columns}"), given)
+
+
+@pytest.mark.parametrize("name", ["nvfp4", "uint4_z", "fp8_e4m3_b128", "int8"])
+def test_formats_of_groups(name: str) -> None:
+    """A level for each matrix, zero points, blocks of rows, 8 bits; every group's tiles on several blocks."""
+    given = ragged(name, [5, 0, 37, 9], 40, 1032, "f16")
+    check("grouped_qmm", tile("grouped_qmm", name, "n32", "f16"), given, dtype="f16")
+
+
+def test_levels_of_a_wide_tile() -> None:
+    check("grouped_qmm", tile("grouped_qmm", "nvfp4", "n256"), ragged("nvfp4", [130, 20], 33, 264))
+
+
+@pytest.mark.parametrize(("suffix", "rows"), [("n16", 3), ("n64", 40)])
+def test_groups_that_share_matrices(suffix: str, rows: int) -> None:
+    given = operands("grouped_qmm_indexed", "int4_g128", groups=6, rows=rows, experts=3, n=133, k=520)
+    given["indices"] = np.array([2, 0, 2, 3, -1, 2], np.int32)
+    check("grouped_qmm_indexed", tile("grouped_qmm_indexed", "int4_g128", suffix), given)
+
+
+def test_more_groups_than_threads() -> None:
+    """And nearly all empty: some that do not lie in x, all rows in the last one, no rows at all."""
+    experts = 500
+    given = operands("grouped_qmm", "mxfp4", m=40, experts=experts, n=20, k=264)
+    counts, offsets = np.zeros(experts, np.int32), np.zeros(experts, np.int32)
+    counts[[3, 70, 400, 499]], offsets[[3, 70, 400, 499]] = [-5, 41, 8, 30], [0, 0, 33, 2]
+    some = [{"counts": counts, "offsets": offsets}, {"counts": counts * 0, "offsets": offsets}]
+    check("grouped_qmm", tile("grouped_qmm", "mxfp4", "n128"), *({**given, **each} for each in some))
+
+
+@pytest.mark.parametrize(("suffix", "k"), [("few", 264), ("many", 264), ("odd", 261)])
+def test_what_warpgroups_do_not_take(suffix: str, k: int) -> None:
+    for kernel, size in (
+        ("grouped_qmm", {"m": 90, "experts": 3}),
+        ("grouped_qmm_indexed", {"groups": 4, "rows": 19, "experts": 2}),
+    ):
+        given = operands(kernel, "mxfp4", **size, n=33, k=k)
+        check(kernel, tile(kernel, "mxfp4", suffix), given)
 
 
 MISTAKES = {
-    "rows past m are stored": ("t >= place.end || ", ""),
-    "tokens lie apart": ("i * Shape::columns + t", "i * Shape::part * 2 + t"),
+    "rows of the next group are stored": ("t >= place.end || ", ""),
+    "tiles of groups before are counted": ("tile - (low ? list[low - 1].end : 0)", "tile"),
+    "a tile that ends a group is the next group's": ("end > tile", "end > tile + 1"),
+    "groups before those of the warp are forgotten": ("before += sums[chunk]", "before += 0"),
+    "all weights are of the first matrix": ("(place.matrix) * row_tiles", "(0) * row_tiles"),
+    "all levels are of the first matrix": ("load_levels(place.matrix)", "load_levels(0)"),
+    "a part is left out": ("left <= Narrower", "left < Narrower + 9"),
+    "parts of a tile lie one after the other": ("i * Shape::columns + t", "i * tokens + t"),
     "registers change before their product": ("wgmma_wait<1>();", ""),
     "a slot is not given back": ("barrier_arrive(base + Plan::x_empty", "void(base + Plan::x_empty"),
     "the parity stays": ("parity ^= 1;", "parity ^= 0;"),
@@ -144,10 +224,10 @@ def test_a_mistake_is_found(mistake: str) -> None:
         assert old in text
         return text.replace(old, new)
 
-    given = operands("nvfp4", m=140, n=133, k=1032)
-    with built([tile("nvfp4", "n128")], change) as (program, named):
+    given = ragged("nvfp4", [*[0] * 31, 1, 70, *[0] * 5, 34], 133, 1032)
+    with built([tile("grouped_qmm", "nvfp4", "n128")], change) as (program, named):
         try:
-            _, compared = outcome(program, *next(iter(named.items())), given, 0, 9)
+            _, compared = outcome(program, "grouped_qmm", *next(iter(named.items())), given, 0, 4)
         except (ExecutionError, AssertionError):
             return
         assert not compared.passed

@@ -34,12 +34,16 @@ def spread(m: int, experts: int, rng: np.random.Generator) -> tuple[NDArray[np.i
     return counts.astype(np.int32), offsets.astype(np.int32)
 
 
-def product(x: NDArray[np.float64], weights: PackedTensor, dtype: str) -> tuple[Any, Any]:
-    """x w^T in float64, and the error that a sum may have before it is rounded (see qmm_packed)."""
+def product(
+    x: NDArray[np.float64], weights: PackedTensor, dtype: str, rounded: bool = True
+) -> tuple[Any, Any]:
+    """x w^T in float64, and the error that a sum may have before it is rounded. rounded: whether scales may
+    go into weights, as those of qmm_packed may."""
     q = unpack(weights)
     w = decode_exact(q)
     limit = roundings(q.format, q.shape[1]) * 2.0**-24 * (np.abs(x) @ np.abs(w).T)
-    if not qmm_packed.enter_whole(q.format, dtype):
+    rounded &= not qmm_packed.powers(q.format)
+    if rounded or not qmm_packed.enter_whole(q.format, dtype):
         unit, tiny, _ = DTYPES[dtype]
         limit += SPREAD * unit * np.sqrt(np.square(x) @ np.square(np.maximum(np.abs(w), tiny)).T)
     return x @ w.T, limit
@@ -63,7 +67,14 @@ VARIABLE = (
     {"m": 90, "experts": 40, "n": 33, "k": 72},
     {"m": 75, "experts": 3, "n": 70, "k": 261},
 )
-LARGE = ({"m": 1000, "experts": 8, "n": 264, "k": 1032}, {"m": 4096, "experts": 64, "n": 136, "k": 264})
+LARGE = (
+    {"m": 60, "experts": 3, "n": 136, "k": 1032},
+    {"m": 130, "experts": 3, "n": 264, "k": 520},
+    {"m": 1000, "experts": 8, "n": 264, "k": 1032},
+    {"m": 4096, "experts": 64, "n": 136, "k": 264},
+    {"m": 600, "experts": 520, "n": 24, "k": 72},
+    {"m": 9000, "experts": 520, "n": 24, "k": 72},
+)
 BRIEF = (
     {"m": 20, "experts": 3, "n": 18, "k": 272},
     {"m": 90, "experts": 2, "n": 18, "k": 528},

@@ -18,10 +18,14 @@ from ._data import activations, needed
 
 SIZES = ((1, 1, 1, 5, 40), (7, 3, 4, 67, 272), (3, 33, 2, 40, 528), (5, 17, 3, 70, 261))
 """(groups, rows, experts, n, k)"""
+LARGE = (
+    (64, 16, 8, 136, 1032), (9, 64, 4, 136, 520), (5, 100, 2, 136, 1032), (3, 700, 2, 264, 264),
+    (530, 2, 3, 24, 72), (520, 17, 3, 24, 72),
+)  # fmt: skip
 
 
 def shapes(format: Descriptor | None) -> list[dict[str, int]]:
-    return [_size(*size) for size in (*SIZES, (64, 16, 8, 136, 1032))]
+    return [_size(*size) for size in (*SIZES, *LARGE)]
 
 
 def _size(groups: int, rows: int, experts: int, n: int, k: int) -> dict[str, int]:

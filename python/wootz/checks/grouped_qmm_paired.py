@@ -44,8 +44,8 @@ def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) 
     value = np.full((x.shape[0], w.shape[1]), np.nan)
     limit = np.zeros_like(value)
     for g, rows in _grouped.places(operands["counts"], operands["offsets"]):
-        a, d = _grouped.product(x[rows], w.matrix(g), dtype)
-        b, e = _grouped.product(x[rows], v.matrix(g), dtype)
+        a, d = _grouped.product(x[rows], w.matrix(g), dtype, rounded=False)
+        b, e = _grouped.product(x[rows], v.matrix(g), dtype, rounded=False)
         value[rows], limit[rows] = gated(a, d, b, e, operands.get("activation", "silu"))
     return _grouped.outcome(value, limit, dtype)
 

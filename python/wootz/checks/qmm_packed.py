@@ -57,8 +57,12 @@ def operands(
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
-    powers = all(scale.element.kind == "exponent" for scale in operands["w"].format.scales)
-    return outcome(operands, dtype, rounded=not powers)
+    return outcome(operands, dtype, rounded=not powers(operands["w"].format))
+
+
+def powers(format: Descriptor) -> bool:
+    """Whether all scales are powers of two."""
+    return all(scale.element.kind == "exponent" for scale in format.scales)
 
 
 def outcome(operands: Mapping[str, Any], dtype: str, rounded: bool) -> Expected:
