@@ -12,10 +12,12 @@ import fnmatch
 import hashlib
 import importlib
 import json
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from glob import escape as glob_escape
@@ -35,6 +37,9 @@ from .own_checks import check_of
 from .reference import Comparison
 from .select import Device, rank
 from .staging import Memory, Output, memory
+
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+"""What the libraries under NumPy read, once, when they are loaded."""
 
 
 # ------------------------------------------------------------ one cell
@@ -416,8 +421,22 @@ def _shared_out(lib: Any, device: str, pattern: str, jobs: int, every: bool) -> 
     """The same rows, by several processes, each with a library of its own."""
     keys = [c["key"] for c in cells_for(lib, device) if fnmatch.fnmatchcase(c["key"], pattern)]
     work = [(lib.parts, device, key, every) for key in keys]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with _threads(jobs), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         return list(pool.map(_one_cell, work))
+
+
+@contextmanager
+def _threads(jobs: int) -> Iterator[None]:
+    """Processes started here leave each other cores: the BLAS of NumPy would have a thread a core in each,
+    and its threads wait by spinning. What the user has set stays."""
+    share = str(max(1, (os.cpu_count() or 1) // jobs))
+    added = {name: share for name in BLAS_THREADS if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _one_cell(work: tuple[Any, str, str, bool]) -> Row:

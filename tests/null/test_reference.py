@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -491,3 +492,22 @@ def test_a_number_of_processes_is_positive(
     library(FakeLibrary(["copy/-/f32/cpu"]))
     assert verify.main(["-j", "0"]) == 2
     assert "--jobs: wanted 1 or more; got 0" in capsys.readouterr().err
+
+
+def threads_there(_: Any) -> tuple[str | None, ...]:
+    """What a process of wootz verify would tell NumPy's BLAS."""
+    return tuple(os.environ.get(name) for name in verify.BLAS_THREADS)
+
+
+def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten processes with a BLAS of sixteen threads each took minutes for what takes seconds."""
+    for name in verify.BLAS_THREADS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # the user's own
+    monkeypatch.setattr(os, "cpu_count", lambda: 9)
+    monkeypatch.setattr(verify, "_one_cell", threads_there)
+    own = SimpleNamespace(parts=())
+    monkeypatch.setattr(verify, "cells_for", lambda lib, device: [{"key": "copy/-/f32/cpu"}])
+    assert verify._shared_out(own, "cpu", "*", 2, False) == [("4", "7", "4", "4")]
+    assert verify._shared_out(own, "cpu", "*", 20, False) == [("1", "7", "1", "1")]
+    assert threads_there(None) == (None, "7", None, None)  # as it was before
