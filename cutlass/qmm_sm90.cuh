@@ -13,12 +13,13 @@
 
 namespace warpgroup {
 
-// A format's decoder, with how scales go into weights of 16 bits: decoded values, which lack 2^-exponent,
-// times 2^Power are brought to about 1, scales take the rest. So no product overflows, and no scale is
-// subnormal, unless the weights are.
-template <class Weight, int Power>
+// A format's decoder, with how scales go into weights of 16 bits. Scales from 2^Least to 2^Most are normal
+// numbers times 2^exponent, which decoded values lack. Where a unit has others, too, decoded values times
+// 2^Power are brought to about 1 first, and scales take the rest: so no product overflows, and no scale is
+// subnormal, unless the weights are. Power 0: exponent is 0, and scales of any size are as good.
+template <class Weight, int Power, int Least, int Most>
 struct Folded : Weight {
-    static constexpr int power = Power;
+    static constexpr int power = Power, least = Least, most = Most;
 };
 
 // The rings and who uses them. Batch: k16 steps a decode-and-multiply round. Box: k64 chunks of x a copy.
@@ -247,7 +248,9 @@ WOOTZ_FN void produce_activations(const P& p, uint32_t base) {
     }
 }
 
+// 0 where float32 has none so small.
 WOOTZ_FN constexpr float power_of_2(int exponent) {
+    if (exponent < -149) return 0;
     float value = 1;
     for (int i = 0; i < (exponent < 0 ? -exponent : exponent); i++) value *= exponent < 0 ? 0.5f : 2.0f;
     return value;
@@ -262,10 +265,12 @@ struct Lane {
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
     static constexpr bool held = Weight::zeroed || Weight::fold_only;
     static constexpr int sharers = Weight::runs >= 4 ? 4 : 1;
+    static constexpr bool lifts = scales && Weight::power != 0;
     int lane;
     uint32_t words[Weight::words];
     uint32_t pairs[scales ? Weight::runs / sharers : 1];
     const uint8_t* sides;
+    bool apart;  // decoded values take 2^power before the scale, in all of the warp
 
     WOOTZ_FN void load(const uint8_t* unit, const float* tensors) {
         unroll<Weight::vectors>([&](auto i) {
@@ -277,13 +282,30 @@ struct Lane {
         });
         sides = unit + Weight::code_bytes;
         if constexpr (scales) {
-            unroll<Weight::runs / sharers>([&](auto i) {
-                const int run = i.value * sharers + (sharers > 1 ? lane % sharers : 0);
-                constexpr float rest = power_of_2(Weight::exponent - Weight::power);
-                pairs[i.value] = Type::round(Weight::level(sides, tensors, lane >> 2, run, 0) * rest,
-                                             Weight::level(sides, tensors, lane >> 2, run, 1) * rest);
-            });
+            bool usual = true;
+            fill(tensors, power_of_2(Weight::exponent), usual);
+            if constexpr (lifts) {
+                apart = __any_sync(0xffffffff, !usual);
+                if (apart) fill(tensors, power_of_2(Weight::exponent - Weight::power), usual);
+            }
         }
+    }
+
+    // The scales times `rest`, and whether all are in range.
+    WOOTZ_FN void fill(const float* tensors, float rest, bool& usual) {
+        unroll<Weight::runs / sharers>([&](auto i) {
+            const int run = i.value * sharers + (sharers > 1 ? lane % sharers : 0);
+            const float low = Weight::level(sides, tensors, lane >> 2, run, 0),
+                        high = Weight::level(sides, tensors, lane >> 2, run, 1);
+            pairs[i.value] = Type::round(low * rest, high * rest);
+            if constexpr (lifts) usual = usual && in_range(low) && in_range(high);
+        });
+    }
+
+    WOOTZ_FN static bool in_range(float level) {
+        constexpr float least = power_of_2(Weight::least), most = power_of_2(Weight::most);
+        const float size = fabsf(level);
+        return size <= most && (least == 0 || size >= least || size == 0);  // NaN is not
     }
 
     // Of bits that depend on every register that was loaded.
@@ -294,29 +316,41 @@ struct Lane {
         return bits;
     }
 
-    template <int Step>
-    WOOTZ_FN void decode(const float* tensors, uint32_t (&a)[4]) const {
-        if constexpr (Weight::fold_only) {
-            Weight::template decode_folded<Step>(words, sides, tensors, lane, a);
-        } else {
-            Weight::template decode<Step>(words, sides, lane, a);
-            if constexpr (Weight::power != 0) {
-                constexpr float factor = power_of_2(Weight::power);
-                const uint32_t power = Type::round(factor, factor);
+    // The weights of `Count` steps from step First on.
+    template <int First, int Count>
+    WOOTZ_FN void decode(const float* tensors, uint32_t (&a)[Count][4]) const {
+        unroll<Count>([&](auto i) {
+            constexpr int step = First + i.value;
+            if constexpr (Weight::fold_only) {
+                Weight::template decode_folded<step>(words, sides, tensors, lane, a[i.value]);
+            } else {
+                Weight::template decode<step>(words, sides, lane, a[i.value]);
+            }
+        });
+        if constexpr (lifts)
+            if (apart) lift(a);
+        if constexpr (scales) unroll<Count>([&](auto i) { scale<First + i.value>(a[i.value]); });
+    }
+
+    template <int Count>
+    WOOTZ_FN static void lift(uint32_t (&a)[Count][4]) {
+        constexpr float factor = power_of_2(Weight::power);
+        const uint32_t power = Type::round(factor, factor);
 #pragma unroll
-                for (int r = 0; r < 4; r++) a[r] = Type::mul2(a[r], power);
-            }
-            if constexpr (scales) {
-                constexpr int run = Step * 16 / Weight::run;
-                uint32_t pair = pairs[run / sharers];
-                if constexpr (sharers > 1) pair = __shfl_sync(0xffffffff, pair, run % sharers, sharers);
-                const uint32_t low = __byte_perm(pair, 0, 0x1010), high = __byte_perm(pair, 0, 0x3232);
-                a[0] = Type::mul2(a[0], low);
-                a[1] = Type::mul2(a[1], high);
-                a[2] = Type::mul2(a[2], low);
-                a[3] = Type::mul2(a[3], high);
-            }
-        }
+        for (int i = 0; i < Count; i++)
+            for (int r = 0; r < 4; r++) a[i][r] = Type::mul2(a[i][r], power);
+    }
+
+    template <int Step>
+    WOOTZ_FN void scale(uint32_t (&a)[4]) const {
+        constexpr int run = Step * 16 / Weight::run;
+        uint32_t pair = pairs[run / sharers];
+        if constexpr (sharers > 1) pair = __shfl_sync(0xffffffff, pair, run % sharers, sharers);
+        const uint32_t low = __byte_perm(pair, 0, 0x1010), high = __byte_perm(pair, 0, 0x3232);
+        a[0] = Type::mul2(a[0], low);
+        a[1] = Type::mul2(a[1], high);
+        a[2] = Type::mul2(a[2], low);
+        a[3] = Type::mul2(a[3], high);
     }
 };
 
@@ -325,7 +359,7 @@ template <class Type, class Shape, class P>
 WOOTZ_FN void store_tile(const P& p, const float (&sums)[Shape::columns / 2], uint8_t* staged,
                          const Place& place, int half) {
     constexpr int chunk = Shape::chunk;
-    const int thread = threadIdx.x & 127, lane = thread & 31, warp = thread >> 5;
+    const int thread = anew(threadIdx.x) & 127, lane = thread & 31, warp = thread >> 5;
     const uint32_t to = shared_address(staged);
     const bool wide = p.n % 8 == 0;
 #pragma unroll
@@ -454,7 +488,9 @@ WOOTZ_FN void consume(const P& p, uint8_t* shared) {
                                Shape::w_slots % Shape::groups == 0 && Shape::x_slots > Shape::groups * boxes),
         "each group waits on its own slots");
     const int thread = threadIdx.x & 127, lane = thread & 31, warp = thread >> 5;
-    const int half = (threadIdx.x >> 7) & 1, group = threadIdx.x >> 8;
+    // Of one lane, so that the compiler knows it to be the warp's, and what follows from it.
+    const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x >> 7), 0);
+    const int half = warpgroup & 1, group = warpgroup >> 1;
     const uint8_t* units = shared + Plan::w + (half * 4 + warp) * Weight::unit_bytes;
     const uint32_t base = shared_address(shared);
 
@@ -518,10 +554,7 @@ WOOTZ_FN void consume(const P& p, uint8_t* shared) {
                 unroll<batches>([&](auto index) {
                     constexpr int batch = index.value, set = batch % 2;
                     constexpr bool last = batch == batches - 1;
-                    unroll<Shape::batch>([&](auto step) {
-                        weights.template decode<batch * Shape::batch + step.value>(tensors,
-                                                                                   a[set][step.value]);
-                    });
+                    weights.template decode<batch * Shape::batch>(tensors, a[set]);
                     if constexpr (last) {
                         if constexpr (Lane<Weight>::held) {
                             uint32_t decoded = 0;

@@ -102,6 +102,12 @@ WOOTZ_FN void settle(float (&values)[Count]) {
     for (int i = 0; i < Count; i++) asm volatile("" : "+f"(values[i])::"memory");
 }
 
+// The same number, made here: the compiler does not keep what follows from it in registers from before.
+WOOTZ_FN int anew(int value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
 // ---- registers, dependent launches
 
 template <int Registers>

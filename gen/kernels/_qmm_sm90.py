@@ -190,10 +190,20 @@ def shared_text(
     fmt: Format, dtype: str, target: Target, tiles: Iterable[Rings]
 ) -> tuple[str, tuple[str, ...]]:
     """The decoder's type, and the texts that it and the tiles need."""
-    weights = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
-    weight = f"warpgroup::Folded<{weights.name}, {power(fmt, dtype, weights.plan.exponent)}>"
+    weights = decoder(fmt, dtype, target)
+    kind, exponent = weights.kind, weights.plan.exponent
+    least, most = 1 - kind.bias - exponent, kind.bias - exponent
+    weight = f"warpgroup::Folded<{weights.name}, {power(fmt, dtype, exponent)}, {least}, {most}>"
     widths = (width for tile in tiles for width in tile.widths)
-    return weight, (functor(fmt, dtype, target, weights.name), wgmmas(widths, dtype))
+    return weight, (functor(fmt, dtype, target, weights.name, weights.bare), wgmmas(widths, dtype))
+
+
+def decoder(fmt: Format, dtype: str, target: Target) -> Weights:
+    """The one whose numbers lack their power of two, where scales can take that, too."""
+    plain = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
+    bare = Weights(fmt, KINDS[dtype], target, f"Bare_{dtype}", bare=True)
+    alone = fmt.zero is not None or plain.fold_only or not fmt.scales
+    return plain if alone or bare.plan.exponent == plain.plan.exponent else bare
 
 
 def _suited(tile: Rings) -> Formula:

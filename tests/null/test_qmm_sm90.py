@@ -179,7 +179,9 @@ template <class T> static T min(T a, T b) { return a < b ? a : b; }
 template <class T> static T max(T a, T b) { return a < b ? b : a; }
 static uint64_t __cvta_generic_to_shared(const void*) { return 0; }
 static unsigned __byte_perm(unsigned a, unsigned, unsigned) { return a; }
-static unsigned __shfl_sync(unsigned, unsigned a, int, int) { return a; }
+static unsigned __shfl_sync(unsigned, unsigned a, int, int = 32) { return a; }
+static bool __any_sync(unsigned, bool a) { return a; }
+static float fabsf(float a) { return a < 0 ? -a : a; }
 static void __stcg(float4*, float4) {}
 static float4 __ldcg(const float4* p) { return *p; }
 static unsigned atomicAdd(uint32_t*, uint32_t) { return 0; }
