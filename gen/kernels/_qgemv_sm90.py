@@ -12,11 +12,10 @@ from math import isfinite, ldexp
 
 from ..formats.axes import Format
 from ..formats.fragment import ROWS, STEP, Fragment, fragment
-from ..formats.layout import SCALE_FIELDS
 from ..lower.functor import KINDS, Weights, functor, placed
-from ..lower.pairs import table_text
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance
+from ._two_rows import looked_up, struct, two_rows
 
 TOKENS = 8
 """Rows of x that one instruction takes."""
@@ -154,13 +153,6 @@ def points(weights: Weights) -> Iterator[Tile]:
     yield Tile(TOKENS, 16, 2, 2, 1, table)
 
 
-def looked_up(weights: Weights) -> bool:
-    """Whether codes are to be looked up two at a time: in registers that takes more instructions."""
-    element, layout = weights.fmt.element, weights.layout
-    plain = layout.bits == 4 and layout.plain and weights.code_zero is None
-    return element.kind == "codebook" and plain and not weights.fold_only
-
-
 def decoder(fmt: Format, dtype: str, target: Target) -> tuple[Weights, bool]:
     """The decoder, and whether x has to be lifted for it: numbers lack their power of two where that saves a
     multiplication and does no harm."""
@@ -222,27 +214,10 @@ def _entry(
         gate="hmma",
         preamble=(
             functor(fmt, dtype, target, weights.name, weights.bare),
-            _rows(weights, looked_up(weights)),
+            two_rows(weights),
             *([_shifted(weights)] if tile.shift else ()),
         ),
     )
-
-
-def _rows(weights: Weights, table: bool) -> str:
-    """A decoder that has the scales of two rows, and for a table the bits of each code's number."""
-    name, lines = f"{weights.name}_rows", [*_levels(weights)]
-    numbers = ""
-    if table:
-        values = (ldexp(value, -weights.plan.exponent) for value in weights.fmt.element.values())
-        bits = [f"0x{weights.kind.bits(value):04x}" for value in values]
-        numbers = table_text(f"{name}_numbers", "uint16_t", bits)
-        lines.append(f"static WOOTZ_FN uint32_t number(uint32_t code) {{ return {name}_numbers[code]; }}")
-    return numbers + _struct(name, weights.name, lines)
-
-
-def _struct(name: str, base: str, lines: Iterable[str]) -> str:
-    body = "".join(f"    {line}\n" for line in lines)
-    return f"struct {name} : {base} {{\n{body}}};\n"
 
 
 def _shifted(weights: Weights) -> str:
@@ -259,36 +234,7 @@ def _shifted(weights: Weights) -> str:
         f"    return {weights.excess}.0f{zero};",
         "}",
     )
-    return _struct(f"{weights.name}_shifted", f"{weights.name}_rows", lines)
-
-
-def _levels(weights: Weights) -> Iterator[str]:
-    """Scales of E4M3 by the conversion instruction, two rows at once; others one by one."""
-    yield "static WOOTZ_FN void levels(const uint8_t* sides, const float* tensor, int g, int j,"
-    yield "                            float (&to)[2]) {"
-    layout, scales = weights.layout, weights.fmt.scales
-    if _converts(weights):
-        offset = layout.sides[0].offset - layout.code_bytes
-        yield f"    const uint8_t* from = sides + {offset} + at(g, j, 0);"
-        yield "    uint32_t first, second;"
-        yield "    fragment::convert_e4m3(first, second, *reinterpret_cast<const uint16_t*>(from));"
-        rest = [f" {'/' if level.op == 'divide' else '*'} tensor[{i}]" for i, level in enumerate(scales[1:])]
-        for half, pair in enumerate(("first", "second")):
-            yield f"    to[{half}] = fragment::half_f32({pair}){''.join(rest)};"
-    else:
-        for half in (0, 1):
-            yield f"    to[{half}] = level(sides, tensor, g, j, {half});"
-    yield "}"
-
-
-def _converts(weights: Weights) -> bool:
-    """Whether the first scale is an E4M3, and all others are one per tensor."""
-    layout, scales = weights.layout, weights.fmt.scales
-    if not scales or not weights.target.has("fp8_convert") or layout.tensors != SCALE_FIELDS[1 : len(scales)]:
-        return False
-    e = scales[0].element
-    axes = (e.kind, e.exponent, e.mantissa, e.bias, e.specials, e.signed)
-    return axes == ("float", 4, 3, 7, "nan", True)
+    return struct(f"{weights.name}_shifted", f"{weights.name}_rows", lines)
 
 
 def _arguments(layout: Fragment) -> tuple[Arg, ...]:

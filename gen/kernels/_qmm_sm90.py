@@ -16,6 +16,7 @@ from ..lower.functor import KINDS, Weights, functor
 from ..lower.wgmma import wgmmas
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance, TensorMap
+from ._two_rows import two_rows
 
 ROWS = 128
 COLUMNS = 16, 32, 64, 128, 256
@@ -193,9 +194,11 @@ def shared_text(
     weights = decoder(fmt, dtype, target)
     kind, exponent = weights.kind, weights.plan.exponent
     least, most = 1 - kind.bias - exponent, kind.bias - exponent
-    weight = f"warpgroup::Folded<{weights.name}, {power(fmt, dtype, exponent)}, {least}, {most}>"
+    numbers = power(fmt, dtype, exponent), least, most, str(powers(weights)).lower()
+    weight = f"warpgroup::Folded<{weights.name}_rows, {', '.join(map(str, numbers))}>"
     widths = (width for tile in tiles for width in tile.widths)
-    return weight, (functor(fmt, dtype, target, weights.name, weights.bare), wgmmas(widths, dtype))
+    text = functor(fmt, dtype, target, weights.name, weights.bare)
+    return weight, (text, two_rows(weights), wgmmas(widths, dtype))
 
 
 def decoder(fmt: Format, dtype: str, target: Target) -> Weights:
@@ -204,6 +207,13 @@ def decoder(fmt: Format, dtype: str, target: Target) -> Weights:
     bare = Weights(fmt, KINDS[dtype], target, f"Bare_{dtype}", bare=True)
     alone = fmt.zero is not None or plain.fold_only or not fmt.scales
     return plain if alone or bare.plan.exponent == plain.plan.exponent else bare
+
+
+def powers(weights: Weights) -> bool:
+    """Whether all scales are one field of E8M0 codes, two runs and more a unit, and the dtype is theirs."""
+    scales, layout = weights.fmt.scales, weights.layout
+    alone = len(scales) == 1 and scales[0].element.kind == "exponent" and len(layout.sides) == 1
+    return alone and not layout.tensors and layout.runs % 2 == 0 and weights.kind.name == "bf16"
 
 
 def _suited(tile: Rings) -> Formula:
