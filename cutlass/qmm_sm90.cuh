@@ -293,13 +293,12 @@ struct Scales {
         return size <= most && (least == 0 || size >= least || size == 0);  // NaN is not
     }
 
-    // Both rows' scale of a run, twice each.
+    // That of a run.
     template <int Run, bool>
-    WOOTZ_FN void pairs(uint32_t& low, uint32_t& high) const {
-        uint32_t pair = held[Run / sharers];
-        if constexpr (sharers > 1) pair = __shfl_sync(0xffffffff, pair, Run % sharers, sharers);
-        low = __byte_perm(pair, 0, 0x1010);
-        high = __byte_perm(pair, 0, 0x3232);
+    WOOTZ_FN uint32_t pair() const {
+        const uint32_t own = held[Run / sharers];
+        if constexpr (sharers == 1) return own;
+        return __shfl_sync(0xffffffff, own, Run % sharers, sharers);
     }
 };
 
@@ -342,19 +341,13 @@ struct Scales<Weight, true> {
 
     // Apart: `apart`, which the caller knows.
     template <int Run, bool Apart>
-    WOOTZ_FN void pairs(uint32_t& low, uint32_t& high) const {
+    WOOTZ_FN uint32_t pair() const {
         constexpr int at = Run % 2 * 2;
-        low = pair<Apart>(__byte_perm(held[Run / 2], 0, 0x4040 | at * 0x101));
-        high = pair<Apart>(__byte_perm(held[Run / 2], 0, 0x4040 | (at + 1) * 0x101));
-    }
-
-    // codes: one, in both halves.
-    template <bool Apart>
-    WOOTZ_FN static uint32_t pair(uint32_t codes) {
+        const uint32_t codes = __byte_perm(held[Run / 2], 0, 0x4140 + at * 0x101);
         if constexpr (Apart) {
             constexpr float rest = power_of_2(Weight::exponent - Weight::power);
-            const float level = fragment::power_f32(codes & 255) * rest;
-            return Type::round(level, level);
+            return Type::round(fragment::power_f32(codes & 255) * rest,
+                               fragment::power_f32(codes >> 16) * rest);
         } else {
             return codes * 128 + Weight::exponent * 128 * 0x10001;
         }
@@ -408,12 +401,12 @@ struct Lane {
             const auto scale = [&](auto apart) {
                 unroll<Count>([&](auto i) {
                     constexpr int run = (First + i.value) * 16 / Weight::run;
-                    uint32_t low, high, (&to)[4] = a[i.value];
-                    of.template pairs<run, apart.value>(low, high);
-                    to[0] = Type::mul2(to[0], low);
-                    to[1] = Type::mul2(to[1], high);
-                    to[2] = Type::mul2(to[2], low);
-                    to[3] = Type::mul2(to[3], high);
+                    const uint32_t pair = of.template pair<run, apart.value>();
+                    uint32_t (&to)[4] = a[i.value];
+                    to[0] = Type::mul2(to[0], both_low(pair));
+                    to[1] = Type::mul2(to[1], both_high(pair));
+                    to[2] = Type::mul2(to[2], both_low(pair));
+                    to[3] = Type::mul2(to[3], both_high(pair));
                 });
             };
             if constexpr (!Weight::powers) {

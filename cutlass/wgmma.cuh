@@ -108,6 +108,18 @@ WOOTZ_FN int anew(int value) {
     return value;
 }
 
+// A pair of 16-bit numbers that are both the low one, or the high one: an operand of arithmetic on pairs, and
+// no instruction.
+WOOTZ_FN uint32_t both_low(uint32_t pair) {
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %0;\nmov.b32 %0, {low, low};\n}" : "+r"(pair));
+    return pair;
+}
+
+WOOTZ_FN uint32_t both_high(uint32_t pair) {
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %0;\nmov.b32 %0, {high, high};\n}" : "+r"(pair));
+    return pair;
+}
+
 // ---- registers, dependent launches
 
 template <int Registers>
