@@ -93,6 +93,32 @@ def test_a_few_rows_are_a_problem_of_any_size(lib: Any) -> None:
     assert np.allclose(runs.outputs[0], placed.operands[0]["x"] @ w[0].dequantize().T, atol=1e-4)
 
 
+def test_ordinary_operands_where_a_check_has_them(lib: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check's own are drawn to find mistakes: quantize's have ties and infinities in most rows."""
+    cell, size = cell_of(lib, "qgemv/toy/f32"), {"m": 1, "n": 40, "k": 36}
+    usual, check = bench.operands_for(lib, cell, size).values, check_of("qgemv")
+
+    def plain(*given: Any) -> Any:
+        return {**check.operands(*given), "x": np.full((1, 36), 7.0, np.float32)}
+
+    monkeypatch.setattr(check, "plain", plain, raising=False)
+    values = bench.operands_for(lib, cell, size).values
+    assert (values["x"] == 7).all()
+    assert np.array_equal(values["w"].fields["codes"], usual["w"].fields["codes"])
+
+
+def test_weights_to_be_quantised_are_ordinary() -> None:
+    found: Any = check_of("quantize")
+    format = Descriptor.parse(
+        format_record(plan.load(Path(__file__).parents[2] / "kernels.yaml").formats["int4"])
+    )
+    x = found.plain(format, {"n": 64, "k": 256}, "f32", {}, np.random.default_rng(1))["x"]
+    assert np.isfinite(x).all()
+    rows = np.abs(x).max(axis=1)
+    assert rows.min() > 2.0**-9
+    assert len(set(rows)) == 64
+
+
 def test_wrong_results_are_not_timed(lib: Any, tmp_path: Path, capsys: Any) -> None:
     """Planted: the kernel adds 0.5; and a row in the middle, which no sample sees, is not written."""
     wrong = tools.Folder(tmp_path / "wrong")

@@ -172,7 +172,8 @@ def _draw(
 ) -> dict[str, Any]:
     digest = hashlib.sha256(str(cell["key"]).rpartition("/")[0].encode()).digest()
     rng = np.random.default_rng([int.from_bytes(digest[:8], "little"), seed])
-    values = check.operands(format, drawn, cell["dtype"], cell.get("options") or {}, rng)
+    draw = getattr(check, "plain", check.operands)
+    values = draw(format, drawn, cell["dtype"], cell.get("options") or {}, rng)
     dropped = {*LEFT_OUT, *(each.name for each in signature.operands if each.optional)}
     types = {each.name: each.dtype or cell["dtype"] for each in signature.operands}
     kept = {n: _finite(v, types.get(n, "")) for n, v in values.items() if n not in dropped}

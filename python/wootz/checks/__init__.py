@@ -10,6 +10,8 @@ A file <kernel>.py has
     expect(operands, dtype, options) -> Expected
     updated(operands, dtype, options) -> Expected by name, where the kernel writes to operands, too; by
                    operand.field, in bytes, where those are tensors
+    plain(format, size, dtype, options, rng) -> operands without what `operands` draws to find mistakes, where
+                   that costs a kernel time: for benchmarks
     bits(operands, dtype, options) -> arrays by name, of the output and of what is written to, that a kernel
                    which moves bits gives to the bit, whatever NaN holds
 """
