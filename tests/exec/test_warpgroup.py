@@ -15,6 +15,8 @@ from inputs import arguments
 from lanes import ORDERS, Arg, Entry, ExecutionError, Program, evaluate, poisoned
 from wootz import checks, reference
 from wootz.formats import Descriptor
+from wootz.formats.packed import prepack, unpack
+from wootz.formats.sample import random_tensor
 
 from gen.build import index
 from gen.kernels import _grouped_sm90 as grouped
@@ -151,6 +153,83 @@ def check(kernel: str, instance: Instance, *given: dict[str, Any], dtype: str = 
 def test_each_tile_of_one_matrix(columns: int) -> None:
     given = operands("qmm_packed", "mxfp4", m=columns + 9, n=133, k=1032)
     check("qmm_packed", tile("qmm_packed", "mxfp4", f"n{columns}"), given)
+
+
+SCALES = {
+    ("mxfp4", "bf16"): [-127, -60, 0, 1, 40],
+    ("mxint4", "bf16"): [-127, -126, 0, 90],
+    ("fp4", "bf16"): [-140, -60, 0, 1, 2, 80],
+    ("nvfp8_f16", "bf16"): [-20, 0, 15],
+    ("int4", "f16"): [-24, -14, -13, 0, 6],
+    ("fp4_f16", "f16"): [-24, -8, 0, 1, 2],
+}
+"""Powers of two, of 16 rows each, some of them past those that take what decoded values lack."""
+
+
+def scaled(fmt: str, dtype: str, m: int, k: int, powers: list[int]) -> dict[str, Any]:
+    """Operands with these scales, a quarter or so more or less."""
+    descriptor, rng = Descriptor.parse(index.format_record(MANIFEST.formats[fmt])), np.random.default_rng(k)
+    w = random_tensor(descriptor, (16 * len(powers), k), rng)
+    element, scale = descriptor.scales[0].element, w.fields["scale"]
+    rows = 2.0 ** np.repeat(np.array(powers, float), 16)[:, None]
+    near = 1.0 if element.kind == "exponent" else rng.uniform(0.75, 1.25, scale.shape)
+    scale[:] = element.encode(np.broadcast_to(rows * near, scale.shape))
+    x = reference.round_to(rng.standard_normal((m, k)) / 64, dtype)
+    return {"x": x, "w": prepack(w)}
+
+
+def compared_by_scale(fmt: str, dtype: str, columns: int, change: Change = lambda text: text) -> None:
+    """Each 16 rows by themselves: beside large ones small ones would not be seen."""
+    powers = SCALES[fmt, dtype]
+    given = scaled(fmt, dtype, 9, 520, powers)
+    some = tile("qmm_packed", fmt, f"n{columns}", dtype)
+    expected = checks.expect("qmm_packed", {}, given, dtype)
+    with built([some], change) as (program, named):
+        y, _ = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 5, dtype)
+    for i, power in enumerate(powers):
+        rows = slice(16 * i, 16 * i + 16)
+        part = reference.Expected(expected.value[:, rows], expected.bound[:, rows])
+        assert reference.compare(np.ascontiguousarray(y[:, rows]), part, dtype).passed, power
+        if power < -30 and dtype == "bf16":
+            assert np.any(part.value != 0)
+
+
+@pytest.mark.parametrize(("fmt", "dtype"), SCALES)
+@pytest.mark.parametrize("columns", [16, 256])
+def test_scales_of_any_size(fmt: str, dtype: str, columns: int) -> None:
+    compared_by_scale(fmt, dtype, columns)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "dtype", "old", "new"),
+    [
+        ("fp4", "bf16", "apart = __any_sync(0xffffffff, !usual)", "apart = false"),
+        ("mxfp4", "bf16", "return codes & tops", "return 0"),
+        ("mxint4", "bf16", "(codes - ones) & ~codes", "0"),
+        ("mxfp4", "bf16", "if constexpr (Weight::power != 0) lift(a);", ""),
+        ("fp4_f16", "f16", "if (of.apart) lift(a);", ""),
+    ],
+)
+def test_a_mistake_with_scales_is_found(fmt: str, dtype: str, old: str, new: str) -> None:
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    with pytest.raises(AssertionError):
+        compared_by_scale(fmt, dtype, 16, change)
+
+
+def test_a_scale_that_is_no_number() -> None:
+    """E8M0's NaN makes its rows NaN, and no others."""
+    given = scaled("mxfp4", "bf16", 3, 264, [0, 0])
+    q = unpack(given["w"])
+    q.fields["scale"][5, 3] = 255
+    with built([tile("qmm_packed", "mxfp4", "n16")]) as (program, named):
+        what = next(iter(named.items()))
+        y, _ = outcome(program, "qmm_packed", *what, {**given, "w": prepack(q)}, 0, 2)
+    found = reference.to_double(y, "bf16")
+    assert np.isnan(found[:, 5]).all()
+    assert np.isfinite(np.delete(found, 5, axis=1)).all()
 
 
 @pytest.mark.parametrize("columns", qmm.COLUMNS)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError
-from ..formats import Descriptor
+from ..formats import Descriptor, QuantizedTensor
 from ..reference import round_to
 
 ODD = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-24, -(2.0**-140), 65504.0])
@@ -23,6 +23,18 @@ def activations(
     if specials:
         x = np.where(rng.random(shape) < 0.25, rng.choice(ODD, shape), x)
     return round_to(x, dtype)
+
+
+def with_large_scales(w: QuantizedTensor) -> QuantizedTensor:
+    """The scales of rows 16 to 31 of every 48 times 16, where their type has room and they lie beside the
+    codes: kernels may treat rows of usual scales, 16 at once, in another way than others."""
+    format, element = w.format, w.format.scales[0].element if w.format.scales else None
+    if element is None or format.layout.inline or not (element.wide or element.kind == "exponent"):
+        return w
+    scale = w.fields["scale"].copy()
+    some = np.arange(len(scale)) * (format.scales[0].block[0] or 1) // 16 % 3 == 1
+    scale[some] = element.encode(element.decode(scale[some]).astype(np.float64) * 16)
+    return QuantizedTensor(format, w.shape, {**w.fields, "scale": scale})
 
 
 def needed(format: Descriptor | None, kernel: str) -> Descriptor:

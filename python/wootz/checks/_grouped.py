@@ -14,13 +14,15 @@ from ..formats.packed import PackedTensor, prepack, unpack
 from ..formats.sample import random_tensor
 from ..reference import DTYPES, Expected, bound
 from . import qmm_packed
+from ._data import with_large_scales
 from .qgemv import roundings
 from .qmm import SPREAD
 
 
 def bank(format: Descriptor, shape: tuple[int, int, int], rng: np.random.Generator) -> PackedTensor:
     """Random matrices, each different."""
-    return stack(prepack(random_tensor(format, shape[1:], rng, specials=False)) for _ in range(shape[0]))
+    some = (random_tensor(format, shape[1:], rng, specials=False) for _ in range(shape[0]))
+    return stack(prepack(with_large_scales(w)) for w in some)
 
 
 def spread(m: int, experts: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -18,7 +18,7 @@ from ..formats import Descriptor, decode_exact
 from ..formats.packed import Packing, prepack, unpack
 from ..formats.sample import random_tensor
 from ..reference import DTYPES, Expected, bound, round_to, to_double
-from ._data import activations, block_rows, columns, needed
+from ._data import activations, block_rows, columns, needed, with_large_scales
 from .qgemv import roundings
 from .qmm import ROWS, SPREAD
 
@@ -53,7 +53,7 @@ def operands(
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     w = random_tensor(needed(format, "qmm_packed"), (size["n"], size["k"]), rng, specials=False)
-    return {"x": activations((size["m"], size["k"]), dtype, rng), "w": prepack(w)}
+    return {"x": activations((size["m"], size["k"]), dtype, rng), "w": prepack(with_large_scales(w))}
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:
