@@ -27,7 +27,7 @@ from gen.variants.family import Instance
 HERE = Path(__file__).resolve().parent
 MANIFEST = plan.load(HERE.parents[1] / "kernels.yaml")
 TARGET = MANIFEST.targets["sm_90a"]
-TWINS = (HERE / "twins" / "bulk.h").read_text()
+TWINS = (HERE / "twins" / "sm90.h").read_text()
 MEMORY = "__shared__ __align__(128) uint8_t memory"
 
 SIZES = (
