@@ -207,6 +207,7 @@ MISTAKES = {
     "a slot is filled before it was read": ("load(unit);\n        read();", "read();\n        load(unit);"),
     "the parity stays": ("parity ^= 1;", "parity ^= 0;"),
     "a slot is not waited for": ("                ring.wait();\n", ""),
+    "barriers lie in slots": ("Tile::barriers_at + warp * (", "warp * ("),
     "a row of tiles begins where the last one ended": ("share.units - share.count)", "share.units)"),
     "the last columns of x are not cleared": ("there && at < with.k ?", "there ?"),
     "the sum of x stays": ("weights.correct(sums, runs)", "(void)runs"),
