@@ -1,88 +1,24 @@
-// The instructions of an sm_90a matrix kernel: barriers in shared memory, bulk and tensor copies into it,
-// warpgroup MMA with the left operand in registers, register reallocation, dependent launches. One function
-// an instruction.
-//
-// As in mma.cuh, the environment that runs emitted text on a host brings twins of what is PTX.
+// What a matrix kernel of sm_90a has beside the instructions of sm90.cuh: warpgroup MMA with the left operand
+// in registers, barriers of warpgroups, register reallocation, counters between blocks. One function an
+// instruction, with twins as there.
 #pragma once
+
 #include <stdint.h>
 
 #include "fragment.cuh"
+#include "sm90.cuh"
 
 namespace warpgroup {
 
+using namespace sm90;
+
 #ifdef __CUDACC__
 
-// A CUtensorMap, by value: what cuTensorMapEncodeTiled wrote on the host.
-struct alignas(64) TensorMap {
-    uint64_t words[16];
-};
-
-WOOTZ_FN uint32_t shared_address(const void* pointer) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-// ---- barriers (8 bytes of shared memory each)
-
-WOOTZ_FN void barrier_init(uint32_t barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
-}
-
-WOOTZ_FN void barrier_init_visible() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// Arrives, and adds `bytes` to what copies have to deliver before the phase ends.
-WOOTZ_FN void barrier_expect(uint32_t barrier, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-WOOTZ_FN void barrier_arrive(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-WOOTZ_FN void barrier_wait(uint32_t barrier, uint32_t parity) {
-    asm volatile(
-        "{\n.reg .pred p;\nAGAIN%=:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra AGAIN%=;\n}" ::
-            "r"(barrier),
-        "r"(parity)
-        : "memory");
-}
+// ---- barriers of some warps
 
 template <int Threads>
 WOOTZ_FN void named_barrier(int id) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Threads) : "memory");
-}
-
-// ---- copies into shared memory, counted by a barrier
-
-WOOTZ_FN void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-        "l"(from), "r"(bytes), "r"(barrier)
-        : "memory");
-}
-
-WOOTZ_FN void copy_tensor(uint32_t to, const TensorMap* map, int x, int y, uint32_t barrier) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-        "%3}], "
-        "[%4];" ::"r"(to),
-        "l"(map), "r"(x), "r"(y), "r"(barrier)
-        : "memory");
-}
-
-WOOTZ_FN void copy_tensor(uint32_t to, const TensorMap* map, int x, int y, int z, uint32_t barrier) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-        "%3, %4}], "
-        "[%5];" ::"r"(to),
-        "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
-        : "memory");
-}
-
-WOOTZ_FN void prefetch_map(const TensorMap* map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 // ---- warpgroup MMA, asynchronous
@@ -120,7 +56,7 @@ WOOTZ_FN uint32_t both_high(uint32_t pair) {
     return pair;
 }
 
-// ---- registers, dependent launches
+// ---- registers
 
 template <int Registers>
 WOOTZ_FN void registers_grow() {
@@ -132,8 +68,7 @@ WOOTZ_FN void registers_shrink() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
-WOOTZ_FN void previous_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-WOOTZ_FN void next_grid_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// ---- stores
 
 // Four 8x8 matrices of 16-bit values, each stored transposed; lane l gives the address of row l % 8 of matrix
 // l / 8.
@@ -178,21 +113,6 @@ WOOTZ_FN uint32_t descriptor_low(uint32_t address) {
 WOOTZ_FN uint64_t descriptor(uint32_t low) {
     constexpr uint32_t stride = 1024 / 16, swizzle_128 = 1;
     return static_cast<uint64_t>(stride | swizzle_128 << 30) << 32 | low;
-}
-
-// ---- loops that the compiler must unroll: body(Index<0>) .. body(Index<Count - 1>)
-
-template <int I>
-struct Index {
-    static constexpr int value = I;
-};
-
-template <int Count, int First = 0, class Body>
-WOOTZ_FN void unroll(Body&& body) {
-    if constexpr (First < Count) {
-        body(Index<First>{});
-        unroll<Count, First + 1>(body);
-    }
 }
 
 }  // namespace warpgroup

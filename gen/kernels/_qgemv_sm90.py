@@ -6,7 +6,7 @@ Blocks are persistent, as many as a multiprocessor holds; warps of a block share
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isfinite, ldexp
 

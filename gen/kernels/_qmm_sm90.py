@@ -41,7 +41,7 @@ WORDS = 24
 
 @dataclass(frozen=True)
 class Rings:
-    """A tile and the rings that feed it, as cutlass/qmm_sm90.cuh has them. groups: pairs of consumer
+    """A tile and the rings that feed it, as cutlass/qmm_sm90_plan.cuh has them. groups: pairs of consumer
     warpgroups, each on its own units; box: chunks of x a copy; slots: of the rings of x and of w; batch: k16
     steps decoded together; narrower: numbers of columns that a tile with fewer rows of x takes instead."""
 

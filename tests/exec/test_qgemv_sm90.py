@@ -27,7 +27,7 @@ from gen.variants.family import Instance
 HERE = Path(__file__).resolve().parent
 MANIFEST = plan.load(HERE.parents[1] / "kernels.yaml")
 TARGET = MANIFEST.targets["sm_90a"]
-TWINS = (HERE / "twins" / "bulk.h").read_text()
+TWINS = (HERE / "twins" / "sm90.h").read_text()
 MEMORY = "__shared__ __align__(128) uint8_t memory"
 
 SIZES = (
@@ -207,6 +207,7 @@ MISTAKES = {
     "a slot is filled before it was read": ("load(unit);\n        read();", "read();\n        load(unit);"),
     "the parity stays": ("parity ^= 1;", "parity ^= 0;"),
     "a slot is not waited for": ("                ring.wait();\n", ""),
+    "barriers lie in slots": ("Tile::barriers_at + warp * (", "warp * ("),
     "a row of tiles begins where the last one ended": ("share.units - share.count)", "share.units)"),
     "the last columns of x are not cleared": ("there && at < with.k ?", "there ?"),
     "the sum of x stays": ("weights.correct(sums, runs)", "(void)runs"),

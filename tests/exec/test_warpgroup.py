@@ -30,7 +30,7 @@ from gen.variants.family import Formula, Instance, TensorMap
 HERE = Path(__file__).resolve().parent
 MANIFEST = plan.load(HERE.parents[1] / "kernels.yaml")
 TARGET = MANIFEST.targets["sm_90a"]
-TWINS = (HERE / "twins" / "warpgroup.h").read_text()
+TWINS = "".join((HERE / "twins" / name).read_text() for name in ("sm90.h", "warpgroup.h"))
 MODES = {"grouped_qmm": groups.VARIABLE, "grouped_qmm_indexed": groups.INDEXED}
 PARAMETERS = re.compile(r"const __grid_constant__ warpgroup::TensorMap boxes,\s+.* chunks,")
 Change = Callable[[str], str]

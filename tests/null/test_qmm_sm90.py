@@ -177,7 +177,7 @@ struct float4 { float x, y, z, w; };
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 template <class T> static T min(T a, T b) { return a < b ? a : b; }
 template <class T> static T max(T a, T b) { return a < b ? b : a; }
-static uint64_t __cvta_generic_to_shared(const void*) { return 0; }
+static uint32_t shared_address(const void*) { return 0; }
 static unsigned __byte_perm(unsigned a, unsigned, unsigned) { return a; }
 static unsigned __shfl_sync(unsigned, unsigned a, int, int = 32) { return a; }
 static bool __any_sync(unsigned, bool a) { return a; }
@@ -186,9 +186,17 @@ static void __stcg(float4*, float4) {}
 static float4 __ldcg(const float4* p) { return *p; }
 static unsigned atomicAdd(uint32_t*, uint32_t) { return 0; }
 """
-INSTRUCTIONS = templates.header("wgmma.cuh").partition("#ifdef __CUDACC__")[2].partition("#endif")[0]
-DECLARED = re.findall(r"^(?:template <.*>\n)?WOOTZ_FN [^{;]*(?= \{)", INSTRUCTIONS, re.M)
-HOST += "".join(("namespace warpgroup {\nstruct TensorMap;\n", *(f"{each};\n" for each in DECLARED), "}\n"))
+
+
+def declared(header: str, namespace: str) -> str:
+    """The instructions of a header, as declarations."""
+    text = templates.header(header).partition("#ifdef __CUDACC__")[2].partition("#endif")[0]
+    found = re.findall(r"^(?:template <.*>\n)?WOOTZ_FN [^{;]*(?= \{)", text, re.M)
+    return "\n".join((f"namespace {namespace} {{", *(f"{each};" for each in found), "}\n"))
+
+
+HOST += "namespace sm90 { struct TensorMap; }\n"
+HOST += declared("sm90.cuh", "sm90") + declared("wgmma.cuh", "warpgroup")
 DRIVER = """
 struct W { static constexpr int unit_k = 256, unit_bytes = 2048; };
 using S = warpgroup::Tile<%d, 1, 1, 4, 2, 4>;

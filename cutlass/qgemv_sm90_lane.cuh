@@ -1,0 +1,180 @@
+// What a lane of the product with few rows of x keeps of a unit of packed weights, and what it adds to the
+// sums of a tile: codes decoded or looked up, multiplied, and scaled.
+#pragma once
+
+#include <stdint.h>
+
+#include "fragment.cuh"
+#include "mma.cuh"
+#include "qgemv_sm90_plan.cuh"
+
+namespace gemv {
+
+// The instruction of a decoder's type.
+WOOTZ_FN void multiply(fragment::Half, float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                       const float (&c)[4]) {
+    mma_m16n8k16_f16_f32(d, a, b, c);
+}
+WOOTZ_FN void multiply(fragment::Bfloat, float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                       const float (&c)[4]) {
+    mma_m16n8k16_bf16_f32(d, a, b, c);
+}
+
+// The sum of a product and, unless it is Fresh, of what was there.
+template <class Type, bool Fresh>
+WOOTZ_FN void accumulate(float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    if constexpr (Fresh) {
+        const float none[4] = {0, 0, 0, 0};
+        multiply(Type(), sum, a, b, none);
+    } else {
+        multiply(Type(), sum, a, b, sum);
+    }
+}
+
+// A table of pairs: those of code l and code h at 128 (l + 16 h), once for each lane, so that no two lanes of
+// a warp meet in a bank.
+template <class Tile>
+WOOTZ_FN void make_table(uint8_t* table) {
+    uint32_t* to = reinterpret_cast<uint32_t*>(table) + threadIdx.x % 32;
+#pragma unroll 4
+    for (uint32_t pair = threadIdx.x / 32; pair < 256; pair += Tile::warps)
+        to[pair * 32] = Tile::Weight::number(pair % 16) | Tile::Weight::number(pair / 16) << 16;
+}
+
+// a + a / 2^12, on the multiplier.
+WOOTZ_FN uint32_t fold_down(uint32_t a) {
+#ifdef __CUDACC__
+    uint32_t result;
+    asm("mad.hi.u32 %0, %1, %2, %1;" : "=r"(result) : "r"(a), "r"(1u << 20));
+    return result;
+#else
+    return a + (a >> 12);
+#endif
+}
+
+// Four pairs from a word of eight codes: pair r has bits 4 r of both half-words.
+WOOTZ_FN void look_up(uint32_t (&a)[4], uint32_t word, const uint8_t* table, uint32_t lane) {
+    // Bytes 0 and 1: the pair's second code above its first.
+    const uint32_t even = fold_down(word & 0x0f0f0f0f), odd = fold_down(word >> 4 & 0x0f0f0f0f);
+    const uint32_t at[4] = {even << 7, odd << 7, even >> 1, odd >> 1};
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+        a[r] = *reinterpret_cast<const uint32_t*>(table + fragment::and_or(at[r], 0x7f80, lane * 4));
+}
+
+// A lane's part of a unit, and what it adds to the sums of its tile.
+template <class Tile>
+struct Lane {
+    using Weight = typename Tile::Weight;
+    using Type = typename Tile::Type;
+    int lane;
+    const float* tensor;
+    const uint8_t *sides, *table;
+    uint32_t words[Weight::words];
+    float scales[Tile::scaled ? Tile::shares : 1][2], shifts[Tile::shift ? Tile::shares : 1][2];
+
+    // The run of this lane's share `i`.
+    WOOTZ_FN int run_of(int i) const {
+        return i * Tile::sharers + (Tile::sharers > 1 ? lane % Tile::sharers : 0);
+    }
+
+    // The words and scales of a unit.
+    WOOTZ_FN void load(const uint8_t* unit) {
+        load_words<Weight>(words, unit, lane);
+        sides = unit + Weight::code_bytes;
+        if constexpr (Tile::scaled) {
+            unroll<Tile::shares>([&](auto i) {
+                const int run = run_of(i.value);
+                Weight::levels(sides, tensor, lane >> 2, run, scales[i.value]);
+                if constexpr (Tile::shift) {
+                    shifts[i.value][0] = Weight::shift(sides, lane >> 2, run, 0);
+                    shifts[i.value][1] = Weight::shift(sides, lane >> 2, run, 1);
+                }
+            });
+        }
+    }
+
+    // Of bits that depend on every register that was loaded.
+    WOOTZ_FN uint32_t loaded() const {
+        uint32_t bits = 0;
+        unroll<Weight::vectors>([&](auto i) { bits |= words[4 * i.value]; });
+        if constexpr (Tile::scaled) {
+            unroll<Tile::shares>([&](auto i) {
+                bits |= fragment::as_bits(scales[i.value][0]) | fragment::as_bits(scales[i.value][1]);
+                if constexpr (Tile::shift && Weight::zeroed)
+                    bits |= fragment::as_bits(shifts[i.value][0]) | fragment::as_bits(shifts[i.value][1]);
+            });
+        }
+        return bits;
+    }
+
+    // Takes away what the numbers of a unit are too large. totals: of x over its runs.
+    WOOTZ_FN void correct(float (&sums)[4], const float* totals) const {
+        unroll<Tile::shares>([&](auto i) {
+            const float total = totals[run_of(i.value)];
+            sums[0] = __fmaf_rn(-(shifts[i.value][0] * total), scales[i.value][0], sums[0]);
+            sums[2] = __fmaf_rn(-(shifts[i.value][1] * total), scales[i.value][1], sums[2]);
+        });
+    }
+
+    template <int Run>
+    WOOTZ_FN float scale(int half) const {
+        const float own = scales[Run / Tile::sharers][half];
+        if constexpr (Tile::sharers == 1 || Tile::split) return own;
+        return __shfl_sync(0xffffffff, own, Run % Tile::sharers, Tile::sharers);
+    }
+
+    // The sum of a run, scaled; ones: the sum of x.
+    template <int Run>
+    WOOTZ_FN void add(float (&sums)[4], const float (&run)[4], const float (&ones)[4]) const {
+        const float by[2] = {scale<Run>(0), scale<Run>(1)};
+        const bool mine = !Tile::split || (lane & 3) == Run % Tile::sharers;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (Tile::tokens == 1 && i % 2) continue;
+            float sum = __fmaf_rn(by[i >> 1], run[i], sums[i]);
+            if constexpr (Tile::linear) {  // the sum of the tile is multiplied by 2^exponent
+                constexpr float lacking = power_of_2(-Weight::exponent);
+                const float zero = Weight::zero(sides, lane >> 2, Run, i >> 1);
+                sum = __fmaf_rn(zero * lacking, ones[i], sum);
+            }
+            sums[i] = mine ? sum : sums[i];
+        }
+    }
+
+    // Adds a unit's products. x: this lane's row of the matrices of its first two steps; read: called once
+    // its words and scales are in registers.
+    template <class Read>
+    WOOTZ_FN void multiply(float (&sums)[4], uint32_t x, const uint8_t* unit, Read&& read) {
+        float run[4] = {0, 0, 0, 0}, ones[4] = {0, 0, 0, 0};
+        uint32_t loaded[4];
+        load(unit);
+        read();
+        unroll<Weight::steps>([&](auto step) {
+            constexpr int at = step.value, run_steps = Tile::fold ? 1 : Weight::run / 16;
+            constexpr bool first = at % run_steps == 0, last = at % run_steps == run_steps - 1;
+            if constexpr (at % 2 == 0) load_matrices(loaded, x + at * 32);
+            const uint32_t b[2] = {loaded[at % 2 * 2], loaded[at % 2 * 2 + 1]};
+            uint32_t a[4];
+            if constexpr (Tile::fold) {
+                Weight::template decode_folded<at>(words, sides, tensor, lane, a);
+            } else if constexpr (Tile::table) {
+                look_up(a, words[at], table, lane);
+            } else {
+                Weight::template decode<at>(words, sides, lane, a);
+            }
+            if constexpr (!Tile::scaled) {
+                accumulate<Type, false>(sums, a, b);
+            } else {
+                accumulate<Type, first>(run, a, b);
+                if constexpr (Tile::linear) {
+                    const uint32_t one = Type::round(1.0f, 1.0f), all[4] = {one, one, one, one};
+                    accumulate<Type, first>(ones, all, b);
+                }
+                if constexpr (last) add<at * 16 / Weight::run>(sums, run, ones);
+            }
+        });
+    }
+};
+
+}  // namespace gemv

@@ -1,0 +1,131 @@
+// Where x comes from and where y goes, in the product with few rows of x: a warp's columns of x into shared
+// memory, and the sums of all warps out of it.
+#pragma once
+
+#include <stdint.h>
+
+#include "qgemv_sm90_plan.cuh"
+
+namespace gemv {
+
+// The sum of eight numbers.
+template <class Type>
+WOOTZ_FN float sum_of(const uint4& v) {
+    const float x = Type::low(v.x) + Type::high(v.x), y = Type::low(v.y) + Type::high(v.y);
+    const float z = Type::low(v.z) + Type::high(v.z), w = Type::low(v.w) + Type::high(v.w);
+    return (x + y) + (z + w);
+}
+
+// Puts this warp's columns of x into shared memory, zero past k; rows are `pitch` elements apart. totals: of
+// x over each run, if they are wanted. -> the power of two that x was multiplied by.
+template <class Tile>
+WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* staged, uint32_t pitch,
+                   float* totals, int lane) {
+    constexpr uint32_t each = Tile::Weight::unit_k / 8;  // 16 bytes of a unit
+    const uint32_t all = share.count * each;
+    const auto column = [&](uint32_t i) { return (share.begin * each + i) * 8; };
+    const auto load = [&](uint32_t token, uint32_t at, bool there) {
+        return there && at < with.k ? load_16(with.x + static_cast<uint64_t>(token) * with.k + at)
+                                    : make_uint4(0, 0, 0, 0);
+    };
+    uint32_t most = 0;
+    const auto put = [&](uint32_t token, uint32_t at, uint4 v) {
+        if (Tile::lift) {
+            most = max_pair(most, max_pair(v.x & 0x7fff7fff, v.y & 0x7fff7fff));
+            most = max_pair(most, max_pair(v.z & 0x7fff7fff, v.w & 0x7fff7fff));
+        }
+        *reinterpret_cast<uint4*>(staged + token * pitch + at) = v;
+    };
+    constexpr int batch = Tile::tokens == 1 ? 4 : Tile::tokens;  // all rows of a column, for one latency
+    uint4 v[batch];
+    if constexpr (Tile::tokens == 1) {
+#pragma unroll 1
+        for (uint32_t first = 0; first < all; first += 32 * batch) {
+            const uint32_t i = first + lane;
+#pragma unroll
+            for (int j = 0; j < batch; j++) v[j] = load(0, column(i + 32 * j), i + 32 * j < all);
+#pragma unroll
+            for (int j = 0; j < batch; j++) {
+                const bool there = i + 32 * j < all;
+                if (there) put(0, column(i + 32 * j), v[j]);
+                if constexpr (Tile::shift) {  // the lanes of a run are neighbours
+                    constexpr int lanes = Tile::Weight::run / 8;
+                    float total = sum_of<typename Tile::Type>(v[j]);
+#pragma unroll
+                    for (int apart = 1; apart < lanes; apart *= 2)
+                        total += __shfl_xor_sync(0xffffffff, total, apart);
+                    if (there && lane % lanes == 0) totals[column(i + 32 * j) / Tile::Weight::run] = total;
+                }
+            }
+        }
+    } else {
+#pragma unroll 1
+        for (uint32_t i = lane; i < all; i += 32) {
+            const uint32_t at = column(i);
+#pragma unroll
+            for (int j = 0; j < batch; j++) v[j] = load(j, at, j < with.m);
+#pragma unroll
+            for (int j = 0; j < batch; j++)
+                if (j < with.m) put(j, at, v[j]);
+        }
+    }
+    if constexpr (!Tile::lift) return 0;
+    most = most > 0xffff && (most >> 16) > (most & 0xffff) ? most >> 16 : most & 0xffff;
+    const int exponent = static_cast<int>(warp_max(most) >> 7), room = 253 - exponent;
+    const int power = room < 0 ? 0 : room < 127 ? room : 127;
+    const uint32_t factor = (static_cast<uint32_t>(127 + power) << 7) * 0x10001u;
+#pragma unroll 1
+    for (uint32_t i = lane; i < all; i += 32) {  // what this lane has put there
+#pragma unroll 4
+        for (uint32_t token = 0; token < with.m; token++) {
+            uint4* place = reinterpret_cast<uint4*>(staged + token * pitch + column(i));
+            const uint4 before = *place;
+            *place = make_uint4(Tile::Type::mul2(before.x, factor), Tile::Type::mul2(before.y, factor),
+                                Tile::Type::mul2(before.z, factor), Tile::Type::mul2(before.w, factor));
+        }
+    }
+    return power;
+}
+
+// Leaves a warp's sums of one tile in shared memory.
+template <class Tile>
+WOOTZ_FN void leave(float* to, const float (&sums)[4], float factor, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+    float low = sums[0] * factor, high = sums[2] * factor;
+    if constexpr (Tile::tokens == 1) {
+        if constexpr (Tile::split) {
+            low += __shfl_xor_sync(0xffffffff, low, 1);
+            high += __shfl_xor_sync(0xffffffff, high, 1);
+            low += __shfl_xor_sync(0xffffffff, low, 2);
+            high += __shfl_xor_sync(0xffffffff, high, 2);
+        }
+        if (t == 0) {
+            to[g] = low;
+            to[g + 8] = high;
+        }
+    } else {
+        to[g * 8 + 2 * t] = low;
+        to[g * 8 + 2 * t + 1] = sums[1] * factor;
+        to[(g + 8) * 8 + 2 * t] = high;
+        to[(g + 8) * 8 + 2 * t + 1] = sums[3] * factor;
+    }
+}
+
+// Adds the sums of all warps for `count` tiles, the first of them the block's tile `first`.
+template <class Tile>
+WOOTZ_FN void store(const Arguments& with, const float* sums, uint32_t first, uint32_t count) {
+    for (uint32_t i = threadIdx.x; i < count * Tile::sums; i += Tile::threads) {
+        const uint32_t tile = i / Tile::sums, place = i % Tile::sums;
+        const uint32_t row = (blockIdx.x + (first + tile) * gridDim.x) * 16 + place / Tile::tokens;
+        const uint32_t token = place % Tile::tokens;
+        float sum = 0;
+#pragma unroll
+        for (int warp = 0; warp < Tile::warps; warp++)
+            sum += sums[(tile * Tile::warps + warp) * Tile::sums + place];
+        if (row < with.n && token < with.m)
+            with.y[static_cast<uint64_t>(token) * with.n + row] =
+                static_cast<uint16_t>(Tile::Type::round(sum, 0.0f));
+    }
+}
+
+}  // namespace gemv
