@@ -1,7 +1,7 @@
 """Blocks in a row that neighbouring lanes share: each has a run of numbers in registers, the range is put
 together by shuffles, and a run's codes are stored at once. Rows are whole vectors of 16 bytes.
 
-What `_quick` does not vouch for, numbers that are not finite among it, is done anew, as other rows are.
+Where `_quick` does not apply, or a number is not finite, codes are made as those of other rows are.
 """
 
 from __future__ import annotations
@@ -93,14 +93,12 @@ class Share:
         with b.when((place % self.lanes).eq(0) & (first < end)):
             for field in y.sides():
                 y.store(y.line(field, row, blocks)[0], first // size.block, getattr(made, field.name))
-        quick, places = Quick(b, fmt, made, found.peak()), y.places(self.run)
-        pairs = Pairs.of(quick, line.x.dtype, target, places)
-        if pairs:
-            packed, right = pairs.words(words), quick.applies()
-        else:
-            packed, right = quick.words(from_words(b, words, line.x.dtype, self.run), places)
+        quick = Quick(b, fmt, target, made, found.peak(), above, line.x.dtype)
+        places = y.places(self.run)
+        pairs = Pairs.of(quick, places)
+        packed = pairs.words(words) if pairs else quick.words(words, places)
         most = b.select(end.eq(0), 0, whole)
-        done = right & finite & (first < most)
+        done = quick.applies() & finite & (first < most)
         self._store(b, y, out, place, most, packed, done)
         with b.when(~done & (first < most)):
             of, step = [Codes(b, fmt, made)], lcm(fmt.layout.period, line.wide)
