@@ -1,20 +1,24 @@
 """Words of the codes of a lane's numbers, all at once; of a block it is known whether they are right.
 
-A number is rounded by adding to it a power of two (FIXED of integers) whose last place is the element's step,
-ties to even. That is right where x / s as a float32 is on a midpoint T of two codes where it is exactly, and
-else on the same side of each. Of scales that are powers of two it is exact. Of others it is
-q = RN(x hi + RN(x lo)), where hi + lo is 1 / s but for 2^-39 of it: q = T where x / s is, for 2^-39 of T are
-less than half of its last place. What else is near to T is told from it in one of two ways.
+A number is rounded by adding to it a power of two (FIXED of integers) whose last place is the element's
+step, ties to even. That is right where x / s as a float32 is on a midpoint T of two codes where it is
+exactly, and else on the same side of each. Of scales that are powers of two it is exact. Of others it is
+q = RN(x hi + RN(x lo)), where hi + lo is 1 / s but for 2^-39 of it: q = T where x / s is, for 2^-39 of T
+are less than half of its last place. What else is near to T is told from it in one of two ways.
 
-Numbers of 16 bits, `apart`. Their scale is N / D but for roundings to float32, so that x / s = x D / N (1 + d)
-with |d| < 2^-22; or short itself, D = 1 and d = 0. For integers X, N, m, the significands of x, N and T,
-x D / N is X D / (N m) 2^i of T, and so T or at least 1 / (N m) or 1 / (X D + 1) of it away: 2^-20 (APART). What
-is nearer is T (1 + d), and the sign of d the block's: by that sign lo has 2^-23 (TILT) of 1 / s more, which
-takes q off T, and no other across one. All codes are right.
+Numbers of 16 bits, `apart`. Their scale is N / D but for roundings to float32, and x / s = x D / N (1 + d),
+|d| < 2^-22; or it is short itself, D = 1 and d = 0. For odd integers X, N, m, the significands of x, N, T,
+x D / N is X D / (N m) 2^i of T, and so T or at least 1 / (N m) or 1 / (X D + 1) of it away: 2^-20 (APART).
+What is nearer is T (1 + d), and the sign of d the block's: by that sign lo has 2^-23 (TILT) of 1 / s more,
+which takes q off T, and no other across one. All codes are right.
 
-Other numbers: the code may be the other one next to T. What it leaves of x, x - c s, is then half of s and more,
-and by one fused operation exact, a multiple of half the last place of s below 2 s, or x itself: where it is
-more than half of s the code goes a step further. All codes are right.
+Other numbers: the code may be the other one next to T. What it leaves of x, x - c s, is then half of s and
+more, and by one fused operation exact, a multiple of half the last place of s below 2 s, or x itself: where
+it is more than half of s the code goes a step further. All codes are right.
+
+Integers may do with hi alone, by a sum of x hi (1 + 2^-24) with a power of two whose last place `grid` takes
+it to T where x / s is, 2^-24 T being less than half of it. What is not on T is away from it by more than
+half of it and the tilt, 2 of it, by the same fractions; those are 1 / (2 N) and T / (X D + 1), T >= 1 / 2.
 """
 
 from __future__ import annotations
@@ -100,9 +104,15 @@ class Quick:
         b, lacks = self.b, self.b.fma(self.b.op("neg", self.inverse), self.scale, 1.0)
         excess = self._excess() if self.apart else None
         if excess is not None:
-            tilt = b.select(excess < 0.0, b.const(TILT, "f32"), 0.0)
-            lacks = lacks + b.select(excess > 0.0, b.const(-TILT, "f32"), tilt)
+            tilt = 2 * self.grid or TILT
+            more = b.select(excess < 0.0, b.const(tilt, "f32"), 0.0)
+            lacks = lacks + b.select(excess > 0.0, b.const(-tilt, "f32"), more)
         return lacks * self.inverse
+
+    @cached_property
+    def near(self) -> Val:
+        """1 / s to the nearest float32, tilted."""
+        return self.inverse + self.rest
 
     def quotient(self, value: Val) -> Val:
         if self.exact:
@@ -122,11 +132,28 @@ class Quick:
     @property
     def apart(self) -> bool:
         """Whether quotients of numbers by N / D are on midpoints of codes, or apart from them."""
-        element, (bits, divisor) = self.fmt.element, self._ratio
-        middle = element.bits if element.kind == "int" else element.mantissa + 2
-        odd = divisor.as_integer_ratio()[0]
-        odd //= odd & -odd
-        return max(bits + middle, SIGNIFICANDS[self.dtype] + odd.bit_length()) <= APART
+        whole, divisor = self._ratio
+        return max(whole + self._middle, SIGNIFICANDS[self.dtype] + odd(divisor).bit_length()) <= APART
+
+    @property
+    def _middle(self) -> int:
+        """Bits of midpoints of codes."""
+        element = self.fmt.element
+        return element.bits + (not element.signed) if element.kind == "int" else element.mantissa + 2
+
+    @property
+    def grid(self) -> float:
+        """The last place of a sum that has room for integers; 0 where it is none that will do."""
+        place = 2.0 ** (self._middle - MANTISSA)
+        if self.fmt.element.kind != "int" or self.exact or not self.apart:
+            return 0.0
+        (whole, divisor), off = self._ratio, TILT
+        if divisor != 1.0:
+            off += 2 * place
+        own = SIGNIFICANDS[self.dtype] + odd(divisor).bit_length()
+        most = 2.0 ** (self._middle - 1)
+        fits = place / 2 + most * off < 2.0 ** -(whole + 1) and place + off < 2.0**-own
+        return place if fits else 0.0
 
     def _excess(self) -> Val | None:
         """Of the sign of s - N / D, which is not 0 of them all."""
@@ -188,6 +215,9 @@ class Quick:
         low, high = int(element.min), int(highest(element))
         if self.exact:
             total = b.fma(value, self.inverse, FIXED)
+        elif self.grid:
+            first = 1.5 * 2.0**MANTISSA * self.grid
+            total = b.fma(value, self.near, first) + (FIXED - first)
         else:
             total = self.quotient(value) + FIXED
             total = self._mended(value, total, total - FIXED, self.scale * 0.5)
@@ -298,3 +328,9 @@ def significand(element: Element) -> int:
     if element.kind == "wide":
         return SIGNIFICANDS[element.type]
     return element.bits if element.kind == "int" else element.mantissa + 1
+
+
+def odd(number: float) -> int:
+    """The odd integer of which it is a power of two."""
+    whole = number.as_integer_ratio()[0]
+    return whole // (whole & -whole)

@@ -150,7 +150,7 @@ def test_quick_codes_are_mended(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 # ------------------------------------------------------------ numbers of 16 bits
 SHORT = [
-    ("int2", "sm_80"), ("int4", "sm_90a"), ("int8", "sm_90a"), ("int8_f16", "sm_80"),
+    ("int2", "sm_80"), ("int5", "sm_90a"), ("int6", "sm_90a"), ("int4", "sm_90a"), ("int8", "sm_90a"), ("int8_f16", "sm_80"),
     ("int4_g128", "metal3.1"),
     ("fp8_e4m3", "sm_80"), ("fp8_e4m3", "sm_90a"), ("fp8_e5m2", "sm_90a"), ("fp8_e4m3_f16", "sm_90a"),
     ("fp4", "sm_90a"), ("nvfp4", "sm_90a"), ("nvfp8", "sm_90a"), ("mxfp8_e4m3", "sm_90a"),
@@ -207,7 +207,7 @@ def test_a_fast_quotient_may_be_off(name: str, off: float, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("name", ["int4", "int8", "fp8_e4m3", "nvfp4"])
 def test_short_numbers_next_to_ties_need_the_tilt(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_quick, "TILT", 0.0)
+    monkeypatch.setattr(_quick.Quick, "_excess", lambda self: None)
     assert set(check_quotients(name, "f16", "sm_90a")) == {"codes"}
 
 
@@ -215,7 +215,13 @@ def test_short_numbers_next_to_ties_need_the_tilt(name: str, monkeypatch: pytest
 def test_ties_need_the_rest_of_the_inverse(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_quick, "BELOW", 1.0)
     monkeypatch.setattr(_quick.Quick, "quotient", lambda self, value: value * self.inverse)
+    monkeypatch.setattr(_quick.Quick, "grid", 0.0)
     assert set(check_quotients(name, "f16", "sm_90a")) == {"codes"}
+
+
+def test_integers_need_a_grid_that_is_not_too_coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_quick.Quick, "grid", 2.0**-15)
+    assert set(check_quotients("int8", "f16", "sm_90a")) == {"codes"}
 
 
 def test_a_range_of_the_wrong_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +257,7 @@ unsorted:
 rows: {element: {codebook: [-1.0, 1.0]}, block: row, scale: f32}
 everything: {element: uint8, block: tensor, scale: f32, zero: uint8}
 bits: {element: int1}
+plain: {element: uint4, block: 64, scale: f32}
 powers: {element: {int: 6, symmetric: true}, block: [4, 64], scale: {type: e8m0, rule: even}}
 mixed: {element: {int: 5, offset: 16}, block: 40, scale: {type: int5, rule: signed_absmax}}
 """)
