@@ -19,8 +19,8 @@ LEAST_WIDE = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": LEAST}
 
 @dataclass(frozen=True)
 class Entries:
-    """What is stored for a block, and what that stands for. wanted: the scale before it was rounded; own: that
-    stored one without the whole tensor's."""
+    """What is stored for a block, and what that stands for. wanted: the scale before it was rounded; own: the
+    stored one's, without the whole tensor's."""
 
     scale: Val | None = None
     value: Val | None = None

@@ -191,7 +191,7 @@ class Quick:
         sizes = from_words(self.b, [word & mask for word in held], self.dtype, len(places))
         of = self._way(whole)
         fields = [of(value, size) for value, size in zip(values, sizes)]
-        if whole:
+        if whole and self.fmt.element.bits < 8:
             return self._added(fields, [place[0] for place in places])
         return gathered([self._alone(f) for f in fields], self.fmt.element.bits, places, 32)
 
@@ -288,8 +288,9 @@ class Quick:
 
     # ------------------------------------------------------------ words
     def _alone(self, code: Field) -> Val:
-        bits = (code.word - code.base) & ((1 << self.fmt.element.bits) - 1)
-        return bits ^ code.flip if code.flip else bits
+        """What is turned round is the highest bit, if any: the same as adding it."""
+        mask = (1 << self.fmt.element.bits) - 1
+        return (code.word - ((code.base + code.flip) & mask)) & mask
 
     def _added(self, fields: Sequence[Field], places: Sequence[int]) -> list[Val]:
         """Fields lie in words of their own, so that they can be added up."""

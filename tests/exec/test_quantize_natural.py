@@ -24,7 +24,7 @@ from gen.build import index
 from gen.emit import text as emit
 from gen.formats.axes import Format
 from gen.formats.grammar import format_of
-from gen.kernels import _codes, _entries, _numbers, _quick
+from gen.kernels import _codes, _entries, _numbers, _quick, _shared
 from gen.plan import cells as plan
 
 KERNEL, DTYPE = "quantize", "f32"
@@ -150,8 +150,8 @@ def test_quick_codes_are_mended(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 # ------------------------------------------------------------ numbers of 16 bits
 SHORT = [
-    ("int2", "sm_80"), ("int5", "sm_90a"), ("int6", "sm_90a"), ("int4", "sm_90a"), ("int8", "sm_90a"), ("int8_f16", "sm_80"),
-    ("int4_g128", "metal3.1"),
+    ("int2", "sm_80"), ("int4", "sm_90a"), ("int5", "sm_80"), ("int6", "sm_80"), ("int8", "sm_90a"),
+    ("int8_f16", "sm_80"), ("int4_g128", "metal3.1"),
     ("fp8_e4m3", "sm_80"), ("fp8_e4m3", "sm_90a"), ("fp8_e5m2", "sm_90a"), ("fp8_e4m3_f16", "sm_90a"),
     ("fp4", "sm_90a"), ("nvfp4", "sm_90a"), ("nvfp8", "sm_90a"), ("mxfp8_e4m3", "sm_90a"),
     ("mxfp8_e5m2", "sm_90a"),
@@ -195,6 +195,23 @@ def test_every_quotient_of_short_numbers_is_quick_and_right(
 ) -> None:
     careless(monkeypatch)
     assert not check_quotients(name, dtype, target)
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("int8", "bf16"), ("mxfp4", "f16"), ("int4", "f32"), ("nvfp4", "bf16")]
+)
+def test_rows_that_are_one(name: str, dtype: str, staged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fewer numbers than a block has, and of more, whose last block is not full."""
+    careless(monkeypatch)
+    monkeypatch.setattr(_shared, "STAGED", staged)
+    fmt = cells.repository().formats[name]
+    descriptor = Descriptor.parse(index.format_record(fmt))
+    with compiled(fmt, 192, dtype, "sm_90a") as (program, entry):
+        assert entry.symbol.endswith("_flat")
+        for n in 1, 3, 101:
+            x = round_to(np.random.default_rng(n).standard_normal((n, 192)), dtype)
+            assert not differing(program, entry, x, quantize(to_double(x, dtype), descriptor))
 
 
 @pytest.mark.parametrize("off", [-2.5, 2.5])
