@@ -31,6 +31,9 @@ from ._ranges import Range
 from ._shared import Share
 from ._tensor_scale import WORKSPACE, largest_of, most_blocks, scale_bits
 
+THREADS = 128
+"""Of a block that has rows, or parts of them."""
+
 
 def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
     if fmt is None:
@@ -197,7 +200,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         build = partial(_tiles, fmt, target, dtype)
         yield Variant("", threads_of(target.simd, 256), (tiles, 1, 1), build, fits, options)
         return
-    threads, chunk = threads_of(target.simd, 128), fmt.layout.chunk_elements
+    threads, chunk = threads_of(target.simd, THREADS), fmt.layout.chunk_elements
     padded: Formula = ["mul", ["ceildiv", "k", chunk], chunk]
     blocks: Formula = ["mul", "n", ["ceildiv", "k", size.block]]
     before, space = None, 0
