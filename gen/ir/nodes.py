@@ -195,6 +195,8 @@ OPS: dict[str, Op] = {
     "max_halves": Op(2, frozenset({"u32"}), "same"),  # of the halves of two words, as unsigned integers
     "min_halves": Op(2, frozenset({"u32"}), "same"),
     "fma_bf16_halves": Op(3, frozenset({"u32"}), "same"),  # a*b+c of the halves, which are bf16; one rounding
+    # Four finite floats as bytes of e4m3 (with NaN alone) or e5m2 (IEEE), the first lowest; saturating.
+    **{name: Op(4, _F32, "u32") for name in ("pack_e4m3", "pack_e5m2")},
     "dot4_i8": Op(3, frozenset({"u32"}), "i32"),  # i32 + the products of four signed bytes of two words
     "neg": Op(1, frozenset({"f32", "i32"}), "same"),
     "not": Op(1, _LOGIC, "same"),

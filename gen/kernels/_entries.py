@@ -19,13 +19,15 @@ LEAST_WIDE = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": LEAST}
 
 @dataclass(frozen=True)
 class Entries:
-    """What is stored for a block, and what that stands for. wanted: the scale before it was rounded."""
+    """What is stored for a block, and what that stands for. wanted: the scale before it was rounded; own: the
+    stored one's, without the whole tensor's."""
 
     scale: Val | None = None
     value: Val | None = None
     wanted: Val | None = None
     zero: Val | None = None
     point: Val | None = None
+    own: Val | None = None
 
     def inside(self, there: Val) -> Entries:
         """What is stored between codes: 0 for a block past the end."""
@@ -51,11 +53,10 @@ def entries(b: Builder, fmt: Format, target: Target, found: Range, above: Val | 
     else:
         wanted = _wanted(b, first.rule, element, found)
         scale = encode(b, first.element, wanted)
-    value = value_of(b, first.element, scale, target)
-    if above is not None:
-        value = value * above.bitcast("f32")
+    own = value_of(b, first.element, scale, target)
+    value = own if above is None else own * above.bitcast("f32")
     zero, point = _zero(b, fmt, found, value, target) if fmt.zero else (None, None)
-    return Entries(scale, value, wanted, zero, point)
+    return Entries(scale, value, wanted, zero, point, own)
 
 
 def _wanted(b: Builder, rule: str, element: Element, found: Range) -> Val:

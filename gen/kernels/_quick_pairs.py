@@ -10,7 +10,6 @@ from functools import cached_property, reduce
 from ..formats.axes import Format
 from ..ir.dsl import Builder, Val
 from ..ir.nodes import float_bits
-from ..manifest.target import Target
 from ._numbers import highest
 from ._quick import Field, Quick, lines_of
 
@@ -27,10 +26,15 @@ class Pairs:
     places: Sequence[Sequence[int]]
 
     @classmethod
-    def of(cls, quick: Quick, dtype: str, target: Target, places: Sequence[Sequence[int]]) -> Pairs | None:
+    def of(cls, quick: Quick, places: Sequence[Sequence[int]]) -> Pairs | None:
         """None where it is not so."""
         fmt = quick.fmt
-        if dtype != "bf16" or not target.has("bf16_pairs") or not quick.exact or fmt.element.bits > 6:
+        if (
+            quick.dtype != "bf16"
+            or not quick.target.has("bf16_pairs")
+            or not quick.exact
+            or fmt.element.bits > 6
+        ):
             return None
         if HALF % fmt.element.bits or not (fmt.element.kind == "int" or quick.has_lines(True)):
             return None

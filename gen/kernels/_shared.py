@@ -1,7 +1,8 @@
 """Blocks in a row that neighbouring lanes share: each has a run of numbers in registers, the range is put
-together by shuffles, and a run's codes are stored at once. Rows are whole vectors of 16 bytes.
+together by shuffles, and a run's codes are stored at once. Rows are whole vectors of 16 bytes; those of whole
+blocks are one.
 
-What `_quick` does not vouch for, numbers that are not finite among it, is done anew, as other rows are.
+Where `_quick` does not apply, or a number is not finite, codes are made as those of other rows are.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ from ._ranges import Range
 RUNS = (32, 16, 8)
 PIECE = 128
 """Bits of codes of an access. Lanes that have more exchange them, so that neighbours store what follows."""
+
+
+STAGED = False
+"""Whether lanes of full runs load what neighbours are next to, and hand it on in group memory."""
 
 
 @dataclass(frozen=True)
@@ -83,24 +88,24 @@ class Share:
         place: Val,
         end: Val,
         above: Val | None,
+        full: bool = False,
     ) -> None:
-        """A lane's part of a row: run number `place`. end: of the row's numbers, 0 for a lane without one."""
+        """A lane's part of a row: run number `place`. end: of the row's numbers, 0 for a lane without one;
+        full: it is the end of a run."""
         first, whole = place * self.run, y.padded(line.k)
-        words = self._load(b, line, first, end)
+        words = self._staged(b, line, end) if full and STAGED else self._load(b, line, first, end, full)
         found, finite = self._range(b, fmt, line, first, words)
         made = entries(b, fmt, target, found, above)
         out, blocks = y.codes(row, line.k), b.ceildiv(line.k, size.block)
         with b.when((place % self.lanes).eq(0) & (first < end)):
             for field in y.sides():
                 y.store(y.line(field, row, blocks)[0], first // size.block, getattr(made, field.name))
-        quick, places = Quick(b, fmt, made, found.peak()), y.places(self.run)
-        pairs = Pairs.of(quick, line.x.dtype, target, places)
-        if pairs:
-            packed, right = pairs.words(words), quick.applies()
-        else:
-            packed, right = quick.words(from_words(b, words, line.x.dtype, self.run), places)
+        quick = Quick(b, fmt, target, made, found.peak(), above, line.x.dtype)
+        places = y.places(self.run)
+        pairs = Pairs.of(quick, places)
+        packed = pairs.words(words) if pairs else quick.words(words, places)
         most = b.select(end.eq(0), 0, whole)
-        done = right & finite & (first < most)
+        done = quick.applies() & finite & (first < most)
         self._store(b, y, out, place, most, packed, done)
         with b.when(~done & (first < most)):
             of, step = [Codes(b, fmt, made)], lcm(fmt.layout.period, line.wide)
@@ -123,18 +128,40 @@ class Share:
             with b.when(there.ne(0) & (first < end)):
                 y.store_words(out, y.byte(first), found)
 
-    def _load(self, b: Builder, line: Line, first: Val, end: Val) -> list[Val]:
+    def _load(self, b: Builder, line: Line, first: Val, end: Val, full: bool) -> list[Val]:
         """The words of the run's numbers, 0 past the end."""
         held, start = b.local("held", "u32", self.run // self.each * 4), b.at(line.x, first)
-        for at in range(0, held.size, 4):
-            place = at // 4 * self.each
-            for i in range(4):
-                b.store(held, at + i, 0)
-            with b.when(first + place < end):
-                vector = b.load_words(start, b.const(place, "u32"), 4)
-                for i in range(4):
-                    b.store(held, at + i, vector.word(i))
+        for i in range(held.size):
+            b.store(held, i, 0)
+        step = held.size if full else 4
+        for part in range(0, held.size, step):
+            with b.when(first + part // 4 * self.each < end):
+                for at in range(part, part + step, 4):
+                    vector = b.load_words(start, b.const(at // 4 * self.each, "u32"), 4)
+                    for i in range(4):
+                        b.store(held, at + i, vector.word(i))
         return [b.load(held, i) for i in range(held.size)]
+
+    def _staged(self, b: Builder, line: Line, end: Val) -> list[Val]:
+        """The same of a block's runs, which follow each other."""
+        count, threads, lane = self.run // self.each, b.function.threads, b.thread()
+        vectors, first = b.shared("vectors", "u32", 4 * count * threads), b.block() * (threads * self.run)
+        start, held = b.at(line.x, first + lane * self.each), b.local("held", "u32", 4 * count)
+        for i in range(held.size):
+            b.store(held, i, 0)
+        for i in range(count):
+            with b.when(first + lane * self.each + i * threads * self.each < end):
+                vector = b.load_words(start, b.const(i * threads * self.each, "u32"), 4)
+                for j in range(4):
+                    b.store(held, 4 * i + j, vector.word(j))
+        # Vector v is at place v ^ (v / 8 % 8): eight lanes reach all banks with theirs either way.
+        for i in range(count):
+            own = [b.load(held, 4 * i + j) for j in range(4)]
+            b.store_words(vectors, (lane ^ ((lane >> 3) & 7)) * 4 + 4 * i * threads, own)
+        b.barrier()
+        mine = (lane * count) ^ ((lane * count >> 3) & 7)
+        found = [b.load_words(vectors, (mine ^ i) * 4, 4) for i in range(count)]
+        return [vector.word(j) for vector in found for j in range(4)]
 
     def _range(self, b: Builder, fmt: Format, line: Line, first: Val, words: list[Val]) -> tuple[Range, Val]:
         """(that of the block, in all of its lanes, whether this lane's numbers are finite)."""

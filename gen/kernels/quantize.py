@@ -4,15 +4,17 @@ NaN takes the element's NaN, and counts as 0 where there is none. Float32 number
 as the device takes them: one that flushes them sees zeros.
 
 Of formats whose blocks lie in a row, a thread takes a piece of the row: whole blocks that fill whole words of
-codes and whole bytes of every other field; or, of rows of whole vectors, lanes share blocks. Other blocks
-have a thread block each. A scale of the whole tensor comes of a first launch, whose blocks leave the largest
-magnitudes that they found in the workspace.
+codes and whole bytes of every other field; or, of rows of whole vectors, lanes share blocks ("shared"; "flat"
+of whole blocks, where a row follows the other without a gap). Other blocks have a thread block each. A scale
+of the whole tensor comes of a first launch, whose blocks leave the largest magnitudes that they found in the
+workspace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import lcm
 
 from ..formats.axes import Format
 from ..ir.dsl import Builder, Val
@@ -28,6 +30,9 @@ from ._pieces import Line, Output, Sizes, sizes
 from ._ranges import Range
 from ._shared import Share
 from ._tensor_scale import WORKSPACE, largest_of, most_blocks, scale_bits
+
+THREADS = 128
+"""Of a block that has rows, or parts of them."""
 
 
 def accepts(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> str | None:
@@ -87,6 +92,14 @@ def _shares(fmt: Format, target: Target, dtype: str, share: Share, b: Builder) -
     numbers = b.at(x, b.minimum(row, n - 1).cast("u64") * k.cast("u64"))
     line = Line(b, fmt, numbers, k, share.each, whole=True)
     share.write(b, fmt, target, line, y, size, row, item % runs, b.select(row < n, k, 0), above)
+
+
+def _flat(fmt: Format, target: Target, dtype: str, share: Share, b: Builder) -> None:
+    """The same of rows of whole blocks and words, which are one."""
+    x, y, size, above, n, k = _declared(fmt, target, dtype, b)
+    item, numbers = b.block() * b.function.threads + b.thread(), n * k
+    line, row = Line(b, fmt, x, numbers, share.each, whole=True), b.const(0, "u32")
+    share.write(b, fmt, target, line, y, size, row, item, numbers, above, full=True)
 
 
 def piece(
@@ -187,7 +200,7 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
         build = partial(_tiles, fmt, target, dtype)
         yield Variant("", threads_of(target.simd, 256), (tiles, 1, 1), build, fits, options)
         return
-    threads, chunk = threads_of(target.simd, 128), fmt.layout.chunk_elements
+    threads, chunk = threads_of(target.simd, THREADS), fmt.layout.chunk_elements
     padded: Formula = ["mul", ["ceildiv", "k", chunk], chunk]
     blocks: Formula = ["mul", "n", ["ceildiv", "k", size.block]]
     before, space = None, 0
@@ -206,6 +219,10 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
 
     share = Share.of(fmt, dtype, target)
     if share:
+        period, numbers = lcm(size.block, chunk), ["mul", "n", "k"]
+        flat: tuple[Formula, ...] = (["eq", ["mod", "k", period], 0], ["lt", numbers, 2**32 - 2**16])
+        build = partial(_flat, fmt, target, dtype, share)
+        yield variant("flat", ["ceildiv", "k", share.run], build, *flat)
         whole: Formula = ["eq", ["mod", "k", share.each], 0]
         yield variant("shared", share.threads(padded), partial(_shares, fmt, target, dtype, share), whole)
     yield variant("", ["ceildiv", padded, size.piece], partial(_pieces, fmt, target, dtype))

@@ -31,6 +31,10 @@ def call(name: str) -> Spell:
 HALVES = ("max_halves", "min_halves", "fma_bf16_halves")
 
 
+PACKED = {"pack_e4m3": (3, 7, 448.0), "pack_e5m2": (2, 15, 57344.0)}
+"""Of the floats that an operation packs: bits of the mantissa, bias, largest number."""
+
+
 def halves() -> dict[str, Spell]:
     """Calls of the helpers for halves of words."""
     return {name: call(name) for name in HALVES}
@@ -159,6 +163,28 @@ def fma_bf16_halves(head: str, word: str, to_float: str, to_word: str) -> str:
 {{
     {word} result = 0;
 {fma_halves(word, to_float, to_word)}    return result;
+}}
+"""
+
+
+def pack_floats(name: str, head: str, word: str, to_float: str, to_word: str) -> str:
+    """The helper of that name where there is no instruction: `head` stands before it. A number is rounded by
+    adding to it a power of two whose last place is its step."""
+    mantissa, bias, most = PACKED[name]
+    cut, least = 23 - mantissa, 128 - bias
+    return f"""{head} {word} {name}(float a, float b, float c, float d)
+{{
+    const float values[4] = {{a, b, c, d}};
+    {word} result = 0;
+    for ({word} i = 0; i < 4; ++i) {{
+        const {word} bits = {to_word}(values[i]), size = bits & 0x7fffffffu;
+        const {word} near = size < 0x{float_bits(most):x}u ? size : 0x{float_bits(most):x}u;
+        const {word} power = near >> 23 > {least}u ? near >> 23 : {least}u;
+        const {word} sum = {to_word}({to_float}((power + {cut}u) << 23) + {to_float}(near));
+        const {word} code = sum + (sum >> {cut}) - {(least + cut) << mantissa}u;
+        result |= ((code & 0x7fu) | (bits >> 24 & 0x80u)) << 8 * i;
+    }}
+    return result;
 }}
 """
 

@@ -50,6 +50,7 @@ HELPERS = {
 """,
     **{n: c.extreme_halves(n, "static inline", "uint32_t") for n in ("max_halves", "min_halves")},
     "fma_bf16_halves": c.fma_bf16_halves("static inline", "uint32_t", "bits_to_float", "float_to_bits"),
+    **{n: c.pack_floats(n, "static inline", "uint32_t", "bits_to_float", "float_to_bits") for n in c.PACKED},
     "half_to_float": """static inline float half_to_float(uint16_t half)
 {
 #ifdef __F16C__
@@ -306,6 +307,7 @@ DIALECT = Dialect(
         "and_xor": lambda v, a: f"(({a[0]} & {a[1]}) ^ {a[2]})",
         "dot4_i8": c.call("dot4_i8"),
         **c.halves(),
+        **{name: c.call(name) for name in c.PACKED},
         "load_words": _load_words,
     },
     statements={

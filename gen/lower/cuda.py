@@ -68,6 +68,28 @@ _FMA_HALVES = f"""__device__ __forceinline__ uint32_t fma_bf16_halves(uint32_t a
 }}
 """
 
+
+def _pack_floats(name: str) -> str:
+    kind = name.removeprefix("pack_")
+    return f"""#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+__device__ __forceinline__ uint32_t {name}(float a, float b, float c, float d)
+{{
+    uint32_t result;
+    asm("{{\\n"
+        ".reg .b16 low, high;\\n"
+        "cvt.rn.satfinite.{kind}x2.f32 low, %2, %1;\\n"
+        "cvt.rn.satfinite.{kind}x2.f32 high, %4, %3;\\n"
+        "mov.b32 %0, {{low, high}};\\n"
+        "}}"
+        : "=r"(result)
+        : "f"(a), "f"(b), "f"(c), "f"(d));
+    return result;
+}}
+#else
+{c.pack_floats(name, "__device__ __forceinline__", "uint32_t", "__uint_as_float", "__float_as_uint")}#endif
+"""
+
+
 HELPERS = {
     "and_xor": """__device__ __forceinline__ uint32_t and_xor(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -84,6 +106,7 @@ HELPERS = {
     "max_halves": _extreme_halves("max_halves"),
     "min_halves": _extreme_halves("min_halves"),
     "fma_bf16_halves": _FMA_HALVES,
+    **{name: _pack_floats(name) for name in c.PACKED},
     "half_low": """__device__ __forceinline__ float half_low(uint32_t word)
 {
     return __half2float(__ushort_as_half(uint16_t(word)));
@@ -270,6 +293,7 @@ DIALECT = Dialect(
         "and_xor": c.call("and_xor"),
         "dot4_i8": c.call("dot4_i8"),
         **c.halves(),
+        **{name: c.call(name) for name in c.PACKED},
         "load_words": _load_words,
         "lane_xor": lambda v, a: f"__shfl_xor_sync(0xffffffffu, {a[0]}, {v.attrs['mask']})",
     },

@@ -31,6 +31,7 @@ HELPERS = {
     "dot4_i8": c.dot4_i8("inline", "int", "uint"),
     **{name: c.extreme_halves(name, "inline", "uint") for name in ("max_halves", "min_halves")},
     "fma_bf16_halves": c.fma_bf16_halves("inline", "uint", "as_type<float>", "as_type<uint>"),
+    **{n: c.pack_floats(n, "inline", "uint", "as_type<float>", "as_type<uint>") for n in c.PACKED},
     "nan_min": """inline float nan_min(float a, float b)
 {
     return a != a ? a : (b != b ? b : min(a, b));
@@ -110,6 +111,7 @@ DIALECT = Dialect(
         "and_xor": lambda v, a: f"(({a[0]} & {a[1]}) ^ {a[2]})",
         "dot4_i8": c.call("dot4_i8"),
         **c.halves(),
+        **{name: c.call(name) for name in c.PACKED},
         "load_words": _load_words,
         "lane_xor": lambda v, a: f"simd_shuffle_xor({a[0]}, ushort({v.attrs['mask']}))",
     },

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from lanes import Arg, Entry
@@ -183,6 +184,27 @@ def test_floats_are_those_of_numpy(tmp_path: Path) -> None:
             )
             wanted.append(f"{whole['u32']} {whole['i32']} {f(whole['i32'])!s}")
     assert printed(outputs(main, tmp_path, xs.view(np.uint32).tolist())).splitlines() == wanted
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_packed_floats_are_those_of_ml_dtypes(name: str, tmp_path: Path) -> None:
+    """Every number, halfway between two, next to that, beyond all; of either sign."""
+    kind = np.dtype(getattr(ml_dtypes, name))
+    operation = "pack_" + name.removeprefix("float8_").removesuffix("fn")
+
+    def main(p: Program) -> None:
+        with p.loop(0, p.arguments, 4) as i:
+            p.print(p.make(operation, "u32", tuple(p.argument(i + j, "f32").value for j in range(4))))
+
+    every = np.arange(128, dtype=np.uint8).view(kind).astype(np.float32)
+    every = every[np.isfinite(every)]
+    middles = (every[1:] + every[:-1]) / 2
+    x = [every, middles, np.nextafter(middles, 0), np.nextafter(middles, 9e9), [every[-1] * 1.1, 3e38]]
+    x = np.concatenate([np.concatenate(x), -np.concatenate(x)]).astype(np.float32)
+    x = np.append(x, np.zeros(-x.size % 4, np.float32))
+    wanted = np.clip(x, -every[-1], every[-1]).astype(kind).view(np.uint32)
+    found = printed(outputs(main, tmp_path, x.view(np.uint32).tolist()))
+    assert found.splitlines() == [str(word) for word in wanted]
 
 
 def test_globals_of_every_type(tmp_path: Path) -> None:

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from wootz.formats import Descriptor, QuantizedTensor, quantize
 from wootz.formats.dequantize import combine_scales, expand, zero_values
 from wootz.formats.tensor import side_entries
+from wootz.reference import round_to, to_double
 
 from gen.build import index
 from gen.emit import text as emit
 from gen.formats.axes import Format
 from gen.formats.grammar import format_of
-from gen.kernels import _codes, _entries, _numbers, _quick
+from gen.kernels import _codes, _entries, _numbers, _quick, _shared
 from gen.plan import cells as plan
 
 KERNEL, DTYPE = "quantize", "f32"
@@ -31,15 +32,17 @@ F32 = np.float32
 
 
 @contextmanager
-def compiled(fmt: Format, backend: str = "cuda", k: int = 256) -> Iterator[tuple[Program, Entry]]:
+def compiled(
+    fmt: Format, k: int = 256, dtype: str = DTYPE, target: str = "sm_80"
+) -> Iterator[tuple[Program, Entry]]:
     """The program, and its entry for rows of k numbers."""
     known = cells.repository()
-    target = next(t for t in known.targets.values() if t.backend == backend)
     emit._emit.cache_clear()
-    emitted = emit.emit(known.kernels[KERNEL], fmt, target, (DTYPE,))
+    emitted = emit.emit(known.kernels[KERNEL], fmt, known.targets[target], (dtype,))
     entries = [Entry.from_json(e.to_json()) for e in emitted.entries]
     names = {"n": 64, "k": k}
     entry = next(e for e in entries if all(evaluate(formula, names) for formula in e.when))
+    backend = known.targets[target].backend
     with Program.build(emitted.text, backend, [*entry.prologue, entry]) as program:
         yield program, entry
 
@@ -100,39 +103,142 @@ def test_numbers_next_to_halfway(name: str, rest: int) -> None:
 
 @pytest.mark.parametrize("name", ["int4", "fp8_e4m3", "nf4"])
 def test_what_is_left_of_a_quotient_decides(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it the same numbers give other codes."""
+    """Without it the same numbers give other codes, in rows that `_quick` has no part in."""
     of = _numbers.Quotient.by_inverse
     monkeypatch.setattr(
         _numbers.Quotient, "by_inverse", lambda b, *given: replace(of(b, *given), rest=b.const(0.0, "f32"))
     )
     fmt = cells.repository().formats[name]
     descriptor = Descriptor.parse(index.format_record(fmt))
-    with compiled(fmt) as (program, entry):
-        x = halfway(descriptor, (64, 4 * fmt.block.cols), np.random.default_rng(0))
+    k = 4 * fmt.block.cols + 5
+    with compiled(fmt, k=k) as (program, entry):
+        x = halfway(descriptor, (64, k), np.random.default_rng(0))
         assert set(differing(program, entry, x, quantize(x, descriptor))) == {"codes"}
 
 
-@pytest.mark.parametrize("name", ["int4", "int4_g128", "fp8_e4m3", "fp4", "mxfp4"])
-def test_plain_numbers_need_no_more_than_quick_codes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The careful ones may be anything where the quick ones are vouched for."""
+def careless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `_quick` does not apply to has wrong codes."""
     monkeypatch.setattr(_codes.Codes, "code", lambda self, value: self.b.const(1, "u32"))
+
+
+@pytest.mark.parametrize("name", ["int4", "int4_g128", "fp8_e4m3", "fp4", "mxfp4", "nvfp4"])
+def test_finite_numbers_need_no_more_than_quick_codes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    careless(monkeypatch)
     fmt = cells.repository().formats[name]
     descriptor = Descriptor.parse(index.format_record(fmt))
     with compiled(fmt) as (program, entry):
-        x = np.random.default_rng(0).standard_normal((64, 256)).astype(F32)
-        assert not differing(program, entry, x, quantize(x, descriptor))
+        for x in (np.random.default_rng(0).standard_normal((64, 256)), halfway_of(descriptor, 1)):
+            assert not differing(program, entry, x.astype(F32), quantize(x.astype(F32), descriptor))
         x[0, 0] = np.inf
         assert set(differing(program, entry, x, quantize(x, descriptor))) == {"codes"}
 
 
-@pytest.mark.parametrize("name", ["int4", "fp8_e4m3"])
-def test_quick_codes_are_not_always_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_quick, "and_", lambda x, y: x | _quick.SIGN)
+def halfway_of(fmt: Descriptor, seed: int) -> NDArray[np.float32]:
+    return halfway(fmt, (64, 256), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("name", ["int4", "fp8_e4m3", "nvfp4"])
+def test_quick_codes_are_mended(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of float32 numbers; without that they are wrong."""
+    monkeypatch.setattr(_quick.Quick, "_mended", lambda self, value, total, near, limit: total)
     fmt = cells.repository().formats[name]
     descriptor = Descriptor.parse(index.format_record(fmt))
     with compiled(fmt) as (program, entry):
-        x = halfway(descriptor, (64, 256), np.random.default_rng(0))
+        x = halfway_of(descriptor, 0)
         assert set(differing(program, entry, x, quantize(x, descriptor))) == {"codes"}
+
+
+# ------------------------------------------------------------ numbers of 16 bits
+SHORT = [
+    ("int2", "sm_80"), ("int4", "sm_90a"), ("int5", "sm_80"), ("int6", "sm_80"), ("int8", "sm_90a"),
+    ("int8_f16", "sm_80"), ("int4_g128", "metal3.1"),
+    ("fp8_e4m3", "sm_80"), ("fp8_e4m3", "sm_90a"), ("fp8_e5m2", "sm_90a"), ("fp8_e4m3_f16", "sm_90a"),
+    ("fp4", "sm_90a"), ("nvfp4", "sm_90a"), ("nvfp8", "sm_90a"), ("mxfp8_e4m3", "sm_90a"),
+    ("mxfp8_e5m2", "sm_90a"),
+]  # fmt: skip
+"""(format, target)."""
+
+
+def every_quotient(fmt: Format, dtype: str, rng: np.random.Generator) -> NDArray[np.float64]:
+    """A block's largest number with any significand, all of those of bf16; with it in their blocks numbers of
+    as many, of every exponent that matters; of f16 as many of each, at random."""
+    bits, width = {"bf16": 7, "f16": 10}[dtype], fmt.block.cols
+    every = np.arange(2**bits, 2 ** (bits + 1)) / 2.0**bits
+    tops = every if dtype == "bf16" else rng.choice(every, 128, replace=False)
+    depth = 10 if fmt.element.kind == "int" else 12
+    rows = []
+    for top in tops:
+        others = every if dtype == "bf16" else np.concatenate([rng.choice(every, 100), every[:28], [top]])
+        x = np.outer(2.0 ** -np.arange(depth), others).ravel()
+        x = x[x <= top] * rng.choice([-1.0, 1.0], (x <= top).sum())
+        x = np.resize(x, (-(-depth * 130 // (width - 1)), width - 1))
+        rows.append(np.insert(x, 0, top * rng.choice([-1.0, 1.0], len(x)), axis=1).ravel())
+    return np.stack(rows)
+
+
+def check_quotients(name: str, dtype: str, target: str) -> dict[str, int]:
+    fmt = cells.repository().formats[name]
+    descriptor, found = Descriptor.parse(index.format_record(fmt)), {}
+    x = every_quotient(fmt, dtype, np.random.default_rng(0))
+    with compiled(fmt, x.shape[1], dtype, target) as (program, entry):
+        for scale in 1.0, 1.0625, 1.3125, 3.8:  # others of whole tensors
+            given = round_to(np.append(x[:-1], x[-1:] * scale, axis=0), dtype)
+            wanted = quantize(to_double(given, dtype), descriptor)
+            found |= differing(program, entry, given, wanted)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize(("name", "target"), SHORT)
+def test_every_quotient_of_short_numbers_is_quick_and_right(
+    name: str, target: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    careless(monkeypatch)
+    assert not check_quotients(name, dtype, target)
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("int8", "bf16"), ("mxfp4", "f16"), ("int4", "f32"), ("nvfp4", "bf16")]
+)
+def test_rows_that_are_one(name: str, dtype: str, staged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fewer numbers than a block has, and of more, whose last block is not full."""
+    careless(monkeypatch)
+    monkeypatch.setattr(_shared, "STAGED", staged)
+    fmt = cells.repository().formats[name]
+    descriptor = Descriptor.parse(index.format_record(fmt))
+    with compiled(fmt, 192, dtype, "sm_90a") as (program, entry):
+        assert entry.symbol.endswith("_flat")
+        for n in 1, 3, 101:
+            x = round_to(np.random.default_rng(n).standard_normal((n, 192)), dtype)
+            assert not differing(program, entry, x, quantize(to_double(x, dtype), descriptor))
+
+
+@pytest.mark.parametrize("off", [-2.5, 2.5])
+@pytest.mark.parametrize("name", ["int8", "fp8_e4m3", "nvfp4"])
+def test_a_fast_quotient_may_be_off(name: str, off: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    careless(monkeypatch)
+    monkeypatch.setattr(_quick, "BELOW", _quick.BELOW * (1 + off * 2.0**-23))
+    assert not check_quotients(name, "f16", "sm_90a")
+
+
+@pytest.mark.parametrize("name", ["int4", "int8", "fp8_e4m3", "nvfp4"])
+def test_short_numbers_next_to_ties_need_the_tilt(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_quick.Quick, "_excess", lambda self: None)
+    assert set(check_quotients(name, "f16", "sm_90a")) == {"codes"}
+
+
+@pytest.mark.parametrize("name", ["int4", "fp8_e4m3"])
+def test_ties_need_the_rest_of_the_inverse(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_quick, "BELOW", 1.0)
+    monkeypatch.setattr(_quick.Quick, "quotient", lambda self, value: value * self.inverse)
+    monkeypatch.setattr(_quick.Quick, "grid", 0.0)
+    assert set(check_quotients(name, "f16", "sm_90a")) == {"codes"}
+
+
+def test_integers_need_a_grid_that_is_not_too_coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_quick.Quick, "grid", 2.0**-15)
+    assert set(check_quotients("int8", "f16", "sm_90a")) == {"codes"}
 
 
 def test_a_range_of_the_wrong_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +274,7 @@ unsorted:
 rows: {element: {codebook: [-1.0, 1.0]}, block: row, scale: f32}
 everything: {element: uint8, block: tensor, scale: f32, zero: uint8}
 bits: {element: int1}
+plain: {element: uint4, block: 64, scale: f32}
 powers: {element: {int: 6, symmetric: true}, block: [4, 64], scale: {type: e8m0, rule: even}}
 mixed: {element: {int: 5, offset: 16}, block: 40, scale: {type: int5, rule: signed_absmax}}
 """)

@@ -285,7 +285,7 @@ def test_a_file_has_the_helpers_it_uses_and_no_more(everything: list[tuple[plan.
             assert (helper in text) == called, f"{unit.key}: {name}"
             used_anywhere.setdefault(dialect.name, set()).update([name] if called else [])
     # test_matrix_tiles runs those of tiles; test_operations compiles those of halves on every backend.
-    rare = {"Words2", "tile_load_left", "tile_load_right", "tile_load_turned", *c.HALVES}
+    rare = {"Words2", "tile_load_left", "tile_load_right", "tile_load_turned", *c.HALVES, *c.PACKED}
     for dialect in DIALECTS:
         assert set(dialect.helpers) - used_anywhere[dialect.name] <= rare, "helpers that no kernel needs"
 

@@ -7,6 +7,7 @@ whose bytes are all ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import lcm
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +32,9 @@ def small(format: Descriptor | None) -> list[dict[str, int]]:
 
 
 def brief(format: Descriptor | None) -> list[dict[str, int]]:
-    return [{"n": 3, "k": columns(needed(format, "quantize"))[-1]}, {"n": 2, "k": 1}]
+    format = needed(format, "quantize")
+    whole = lcm(format.block[1] or 1, format.layout.chunk * format.layout.unit)
+    return [{"n": n, "k": k} for n, k in ((3, columns(format)[-1]), (3, whole), (2, 1))]
 
 
 def operands(
