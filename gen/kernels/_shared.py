@@ -32,10 +32,6 @@ PIECE = 128
 """Bits of codes of an access. Lanes that have more exchange them, so that neighbours store what follows."""
 
 
-STAGED = False
-"""Whether lanes of full runs load what neighbours are next to, and hand it on in group memory."""
-
-
 @dataclass(frozen=True)
 class Share:
     """run: numbers of a lane; lanes: that share a block; each: numbers of an access; pieces: accesses for the
@@ -93,7 +89,7 @@ class Share:
         """A lane's part of a row: run number `place`. end: of the row's numbers, 0 for a lane without one;
         full: it is the end of a run."""
         first, whole = place * self.run, y.padded(line.k)
-        words = self._staged(b, line, end) if full and STAGED else self._load(b, line, first, end, full)
+        words = self._load(b, line, first, end, full)
         found, finite = self._range(b, fmt, line, first, words)
         made = entries(b, fmt, target, found, above)
         out, blocks = y.codes(row, line.k), b.ceildiv(line.k, size.block)
@@ -141,27 +137,6 @@ class Share:
                     for i in range(4):
                         b.store(held, at + i, vector.word(i))
         return [b.load(held, i) for i in range(held.size)]
-
-    def _staged(self, b: Builder, line: Line, end: Val) -> list[Val]:
-        """The same of a block's runs, which follow each other."""
-        count, threads, lane = self.run // self.each, b.function.threads, b.thread()
-        vectors, first = b.shared("vectors", "u32", 4 * count * threads), b.block() * (threads * self.run)
-        start, held = b.at(line.x, first + lane * self.each), b.local("held", "u32", 4 * count)
-        for i in range(held.size):
-            b.store(held, i, 0)
-        for i in range(count):
-            with b.when(first + lane * self.each + i * threads * self.each < end):
-                vector = b.load_words(start, b.const(i * threads * self.each, "u32"), 4)
-                for j in range(4):
-                    b.store(held, 4 * i + j, vector.word(j))
-        # Vector v is at place v ^ (v / 8 % 8): eight lanes reach all banks with theirs either way.
-        for i in range(count):
-            own = [b.load(held, 4 * i + j) for j in range(4)]
-            b.store_words(vectors, (lane ^ ((lane >> 3) & 7)) * 4 + 4 * i * threads, own)
-        b.barrier()
-        mine = (lane * count) ^ ((lane * count >> 3) & 7)
-        found = [b.load_words(vectors, (mine ^ i) * 4, 4) for i in range(count)]
-        return [vector.word(j) for vector in found for j in range(4)]
 
     def _range(self, b: Builder, fmt: Format, line: Line, first: Val, words: list[Val]) -> tuple[Range, Val]:
         """(that of the block, in all of its lanes, whether this lane's numbers are finite)."""

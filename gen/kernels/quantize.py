@@ -31,7 +31,7 @@ from ._ranges import Range
 from ._shared import Share
 from ._tensor_scale import WORKSPACE, largest_of, most_blocks, scale_bits
 
-THREADS = 128
+THREADS = 256
 """Of a block that has rows, or parts of them."""
 
 

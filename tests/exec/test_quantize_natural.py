@@ -24,7 +24,7 @@ from gen.build import index
 from gen.emit import text as emit
 from gen.formats.axes import Format
 from gen.formats.grammar import format_of
-from gen.kernels import _codes, _entries, _numbers, _quick, _shared
+from gen.kernels import _codes, _entries, _numbers, _quick
 from gen.plan import cells as plan
 
 KERNEL, DTYPE = "quantize", "f32"
@@ -197,14 +197,12 @@ def test_every_quotient_of_short_numbers_is_quick_and_right(
     assert not check_quotients(name, dtype, target)
 
 
-@pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize(
     ("name", "dtype"), [("int8", "bf16"), ("mxfp4", "f16"), ("int4", "f32"), ("nvfp4", "bf16")]
 )
-def test_rows_that_are_one(name: str, dtype: str, staged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_one(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of fewer numbers than a block has, and of more, whose last block is not full."""
     careless(monkeypatch)
-    monkeypatch.setattr(_shared, "STAGED", staged)
     fmt = cells.repository().formats[name]
     descriptor = Descriptor.parse(index.format_record(fmt))
     with compiled(fmt, 192, dtype, "sm_90a") as (program, entry):
