@@ -253,6 +253,17 @@ def decode(
     return _way(element, target).decode(b, element, words, codes)
 
 
+def decode_one(
+    b: Builder, element: Element, words: Sequence[Val], positions: Positions, target: Target
+) -> Val:
+    """The value of one code, nothing lacking. A lone thread looks small floats up: of one scale, which many
+    elements share, compilers would make branches, or decode a vector of copies."""
+    if target.simd == 1 and element.kind in ("float", "exponent"):
+        return b.load(b.table("values_of_codes", element.values()), extract(b, words, positions))
+    (value,), factor = decode(b, element, words, [positions], target), factor_of(element, target)
+    return value if factor == 1.0 else value * factor
+
+
 def decode_less(
     b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Positions], less: Val
 ) -> list[Val]:

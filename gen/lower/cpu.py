@@ -363,9 +363,16 @@ def _kernel(function: Function) -> str:
     )
 
 
+def _entry(dtype: str, number: float) -> str:
+    """Of a table, which stands before the helpers."""
+    if math.isfinite(number):
+        return DIALECT.literal(dtype, number)
+    return "NAN" if math.isnan(number) else "INFINITY" if number > 0 else "(-INFINITY)"
+
+
 def render(functions: Sequence[Function]) -> str:
     """One .cpp file: headers, the tables and helpers that are used, the kernels."""
-    tables = c.tables(functions, "static const float", DIALECT.literal)
+    tables = c.tables(functions, "static const float", _entry)
     kernels = "\n".join(_kernel(f) for f in functions)
     helpers = "\n".join(used_helpers(DIALECT, kernels))
     headers = ["#include <algorithm>", "#include <cmath>", "#include <cstdint>", "#include <cstring>"]
