@@ -110,6 +110,28 @@ HELPERS = {
 #endif
 }
 """,
+    "mad_halves": """template <int Words>
+static inline void mad_halves(float* sums, const uint32_t* words, const float* numbers)
+{
+#if defined(__F16C__) && defined(__FMA__)
+#pragma GCC unroll 64
+    for (int i = 0; i < Words; i += 4) {
+        __m128i halves;
+        __m256 sum, other;
+        std::memcpy(&halves, words + i, sizeof halves);
+        std::memcpy(&sum, sums + 2 * i, sizeof sum);
+        std::memcpy(&other, numbers + 2 * i, sizeof other);
+        sum = _mm256_fmadd_ps(_mm256_cvtph_ps(halves), other, sum);
+        std::memcpy(sums + 2 * i, &sum, sizeof sum);
+    }
+#else
+    for (int i = 0; i < Words; ++i) {
+        sums[2 * i] = multiply_add(half_low(words[i]), numbers[2 * i], sums[2 * i]);
+        sums[2 * i + 1] = multiply_add(half_high(words[i]), numbers[2 * i + 1], sums[2 * i + 1]);
+    }
+#endif
+}
+""",
     "dot4_i8": c.dot4_i8("static inline", "int32_t", "uint32_t"),
     "nan_min": """static inline float nan_min(float a, float b)
 {
@@ -274,6 +296,11 @@ def _tile_store(value: Value, args: list[str]) -> str:
     return f"tile_store<{_part(value.reads[0])[1]}>({memory.name} + {at}, {stride}, {tile});"
 
 
+def _mad_halves(value: Value, args: list[str]) -> str:
+    words, numbers = value.reads
+    return f"mad_halves<{words.size}>({value.ref.name if value.ref else ''}, {words.name}, {numbers.name});"
+
+
 def _atomic_add(value: Value, args: list[str]) -> str:
     if value.ref is not None and value.ref.dtype == "f32":
         raise Refused("operation atomic_add of f32 has no lowering to C++")
@@ -318,6 +345,7 @@ DIALECT = Dialect(
         "store_words": _store_words,
         "barrier": lambda v, a: "// one thread a block: nothing to wait for",
         "atomic_add": _atomic_add,
+        "mad_halves": _mad_halves,
     },
     literal=c.literal_of(TYPES, "bits_to_float({0})"),
     pointer=_pointer,
