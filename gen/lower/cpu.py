@@ -55,11 +55,12 @@ HELPERS = {
 #ifdef __F16C__
     return _cvtsh_ss(half);
 #else
-    const uint32_t magnitude = uint32_t(half & 0x7fffu) << 13;
-    const uint32_t sign = uint32_t(half & 0x8000u) << 16;
-    const bool special = magnitude >= 0x0f800000u; // infinity and NaN keep all exponent bits
-    const float scaled = bits_to_float(magnitude) * 5.192296858534828e+33f; // 2^112 moves the bias
-    return bits_to_float((special ? (magnitude | 0x7f800000u) : float_to_bits(scaled)) | sign);
+    // Without a choice, for vector instructions. A subnormal, rebiased like a normal number, is too large.
+    const uint32_t magnitude = uint32_t(half & 0x7fffu) << 13, sign = uint32_t(half & 0x8000u) << 16;
+    const float normal = bits_to_float(magnitude + 0x38000000u), subnormal = normal * 2.0f - 0x1p-14f;
+    const float value = subnormal < normal ? subnormal : normal;
+    const uint32_t special = int32_t(magnitude) >= 0x0f800000 ? 0x7f800000u : 0u; // infinity and NaN
+    return bits_to_float(float_to_bits(value) | special | sign);
 #endif
 }
 """,
@@ -125,9 +126,10 @@ static inline void mad_halves(float* sums, const uint32_t* words, const float* n
         std::memcpy(sums + 2 * i, &sum, sizeof sum);
     }
 #else
-    for (int i = 0; i < Words; ++i) {
-        sums[2 * i] = multiply_add(half_low(words[i]), numbers[2 * i], sums[2 * i]);
-        sums[2 * i + 1] = multiply_add(half_high(words[i]), numbers[2 * i + 1], sums[2 * i + 1]);
+    uint16_t halves[2 * Words];
+    std::memcpy(halves, words, sizeof halves);
+    for (int i = 0; i < 2 * Words; ++i) {
+        sums[i] = multiply_add(half_to_float(halves[i]), numbers[i], sums[i]);
     }
 #endif
 }
