@@ -97,7 +97,6 @@ def _float_by_half(
     f16's own subnormals are the element's, so nothing is special-cased; the two biases differ by the
     factor."""
     payload = element.exponent + element.mantissa
-    top = 10 - element.mantissa  # where the payload's lowest bit belongs
     values: list[Val] = []
     for positions in codes:
         pieces = runs(positions)
@@ -106,9 +105,7 @@ def _float_by_half(
         else:
             word, shift = extract(b, words, positions), 0
         half, low = divmod(shift, 16)
-        bits = _shift(word, top - low) & (0x10001 * (((1 << payload) - 1) << top))
-        if element.signed:
-            bits = bits | (_shift(word, 15 - low - payload) & 0x80008000)
+        bits = halves(b, element, word, low)
         value = b.make("unpack_f16", "f32", (bits.value,), {"half": half})
         if element.specials == "nan":
             ones = ((1 << payload) - 1) << (16 * half + low)
@@ -117,7 +114,29 @@ def _float_by_half(
     return values
 
 
-def _half_factor(element: Element) -> float:
+def halves(b: Builder, element: Element, word: Val, low: int) -> Val:
+    """The codes at bits `low` and `low` + 16 as f16, each lacking `half_factor`; NaN is a number where an f16
+    has further exponents."""
+    payload = element.exponent + element.mantissa
+    top = 10 - element.mantissa  # where the payload's lowest bit belongs
+    bits = _shift(word, top - low) & (0x10001 * (((1 << payload) - 1) << top))
+    return bits | (_shift(word, 15 - low - payload) & 0x80008000) if element.signed else bits
+
+
+def nan_codes(element: Element, word: Val) -> Val | None:
+    """One at the `sign_bits` of those codes of a word that are NaN and that `halves` makes numbers (a sum
+    that reaches the sign); other bits mean nothing. None where there are no such codes."""
+    sign = sign_bits(element)
+    ones = sign >> (element.bits - 1)
+    return (word & (sign - ones)) + ones if element.specials == "nan" else None
+
+
+def sign_bits(element: Element) -> int:
+    """Of all codes of a word."""
+    return sum(1 << at for at in range(element.bits - 1, 32, element.bits))
+
+
+def half_factor(element: Element) -> float:
     return 2.0 ** (15 - element.bias)
 
 
@@ -193,11 +212,14 @@ def _codebook(b: Builder, element: Element, code: Val) -> Val:
     return b.load(b.table("codebook", element.values()), code)
 
 
-def _fits_half(element: Element, target: Target) -> bool:
-    """An f16 holds it (whose largest exponent is for infinities and NaN), and the target keeps f16
-    subnormals."""
-    fits = element.exponent == 5 if element.specials == "ieee" else element.exponent < 5
-    return fits and target.has("f16_pairs")
+def fits_half(element: Element) -> bool:
+    """Whether an f16 holds a float, whose largest exponent is for infinities and NaN."""
+    return element.exponent == 5 if element.specials == "ieee" else element.exponent < 5
+
+
+def _by_half(element: Element, target: Target) -> bool:
+    """The target keeps f16 subnormals."""
+    return fits_half(element) and target.has("f16_pairs")
 
 
 def _has_lone_threads(element: Element, target: Target) -> bool:
@@ -228,7 +250,7 @@ def _wide(b: Builder, element: Element, words: Sequence[Val], codes: Sequence[Po
 
 KINDS: tuple[Way, ...] = (
     Way("int", _always, _int_by_mantissa),
-    Way("float", _fits_half, _float_by_half, _half_factor),
+    Way("float", _by_half, _float_by_half, half_factor),
     Way("float", _has_lone_threads, _float_by_minimum),
     Way("float", _always, _each(_float_by_select)),
     Way("exponent", _always, _each(_exponent)),
@@ -251,6 +273,17 @@ def decode(
 ) -> list[Val]:
     """f32 values, each lacking `factor_of`, of the codes whose bits lie at the given positions of `words`."""
     return _way(element, target).decode(b, element, words, codes)
+
+
+def decode_one(
+    b: Builder, element: Element, words: Sequence[Val], positions: Positions, target: Target
+) -> Val:
+    """The value of one code, nothing lacking. A lone thread looks small floats up: of one scale, which many
+    elements share, compilers would make branches, or decode a vector of copies."""
+    if target.simd == 1 and element.kind in ("float", "exponent"):
+        return b.load(b.table("values_of_codes", element.values()), extract(b, words, positions))
+    (value,), factor = decode(b, element, words, [positions], target), factor_of(element, target)
+    return value if factor == 1.0 else value * factor
 
 
 def decode_less(

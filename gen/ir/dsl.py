@@ -365,6 +365,11 @@ class Builder:
         self.effect("choose", (condition.value,), ref, reads=(then, orelse))
         return ref
 
+    def mad_halves(self, sums: Ref, words: Ref, numbers: Ref) -> None:
+        """sums[2 * i + h] += half h of words[i], an f16, times numbers[2 * i + h], for all words of a local
+        array. Of lone threads, whose compilers find no vector instructions that convert f16."""
+        self.effect("mad_halves", (), sums, reads=(words, numbers))
+
     # -- collectives ----------------------------------------------------------------------------------------
     def barrier(self) -> None:
         self.effect("barrier", ())

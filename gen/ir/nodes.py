@@ -221,6 +221,7 @@ OPS: dict[str, Op] = {
     "offset": Op(1, INDEX, "none", "effect"),  # declares a moved pointer (attrs: of a hint)
     "choose": Op(1, _BOOL, "none", "effect"),  # declares a pointer that is one of two; reads both of them
     "atomic_add": Op(2, _ANY, "none", "effect"),
+    "mad_halves": Op(0, _ANY, "none", "effect"),  # of lone threads: sums += f16 halves of words * numbers
     "lane_xor": Op(1, frozenset({"f32", "u32"}), "same", "collective"),  # attrs: mask
     "barrier": Op(0, _ANY, "none", "collective"),
     "grid_wait": Op(0, _ANY, "none", "effect"),  # for the launch before; `reads` may have been read earlier

@@ -14,7 +14,7 @@ from ..formats.axes import Block, Element, Format, wide
 from ..formats.layout import Plane, place
 from ..manifest.target import Target
 from ..variants.family import Formula
-from .decode import decode, decode_less, decode_wide, extract, factor_of
+from .decode import decode, decode_less, decode_one, decode_wide, extract, factor_of
 from .dsl import Builder, Val
 from .nodes import Ref
 
@@ -242,11 +242,7 @@ class Packed:
     def _value(self, element: Element, words: Sequence[Val], bits: list[int]) -> Val:
         if element.kind == "wide":
             return decode_wide(self.b, element, extract(self.b, words, bits))
-        value, factor = (
-            decode(self.b, element, words, [bits], self.target)[0],
-            factor_of(element, self.target),
-        )
-        return value if factor == 1.0 else value * factor
+        return decode_one(self.b, element, words, bits, self.target)
 
 
 class Array(Packed):

@@ -305,6 +305,20 @@ def _check_atomic(state: _State, value: Value) -> None:
         raise state.fail(f"atomic_add adds {' or '.join(ATOMIC)}", ref.dtype)
 
 
+def _check_mad_halves(state: _State, value: Value) -> None:
+    """Numbers are as many as sums, where their memory says."""
+    sums = _ref(state, value, ("local",))
+    if len(value.reads) != 2 or any(ref not in state.known for ref in value.reads):
+        raise state.fail("mad_halves reads two declared objects", str([ref.name for ref in value.reads]))
+    words, numbers = value.reads
+    if words.space != "local" or (sums.dtype, words.dtype, numbers.dtype) != ("f32", "u32", "f32"):
+        found = f"{words.dtype} in {words.space}, {numbers.dtype}, {sums.dtype}"
+        raise state.fail("mad_halves takes a local array of u32, f32, and sums of f32", found)
+    if words.size % 4 or sums.size != 2 * words.size or (numbers.size and numbers.size < sums.size):
+        found = f"{words.size} words, {numbers.size} numbers, {sums.size} sums"
+        raise state.fail("mad_halves takes words by fours, with two sums and numbers for each", found)
+
+
 def _check_const(state: _State, value: Value) -> None:
     number = value.attrs.get("value")
     if value.dtype in ("f16", "bf16") and number != 0:
@@ -498,6 +512,7 @@ CHECKS: dict[str, Callable[[_State, Value], None]] = {
     "load": _check_load,
     "store": _check_store,
     "atomic_add": _check_atomic,
+    "mad_halves": _check_mad_halves,
     "load_words": _check_load_words,
     "store_words": _check_store_words,
     "word": _check_word,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..formats.axes import EXPONENT_RULES, Element, Format
-from ..ir.decode import decode, decode_wide, factor_of
+from ..ir.decode import decode_one, decode_wide
 from ..ir.dsl import Builder, Val
 from ..manifest.target import Target
 from . import _numbers
@@ -107,8 +107,7 @@ def encode(b: Builder, element: Element, x: Val) -> Val:
 def value_of(b: Builder, element: Element, stored: Val, target: Target) -> Val:
     if element.kind == "wide":
         return decode_wide(b, element, stored)
-    value, factor = decode(b, element, [stored], [range(element.bits)], target)[0], factor_of(element, target)
-    return value if factor == 1.0 else value * factor
+    return decode_one(b, element, [stored], range(element.bits), target)
 
 
 def code_of(b: Builder, element: Element, whole: Val) -> Val:

@@ -3,16 +3,23 @@
 LANES words of codes make a group. Equal places of all words are taken side by side, in loops of LANES trips
 without a choice, which compilers turn into vector instructions; a place is a shift, so that no code has to
 move between lanes. Activations are staged once for many rows, in the order in which the loops take them. A
-lane's products of one group are summed in f32 and scaled once."""
+lane's products of one group are summed in f32 and scaled once.
+
+Small floats are taken by halves of words, which are f16 once sign and magnitude are moved: the loops have two
+lanes a word, and half as many places. NaN that an f16 would be too wide for is looked for beside that, in
+whole words, and makes the row's sum NaN."""
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from math import gcd
 
 from ..formats.axes import Format
-from ..ir.decode import decode, runs
+from ..ir.decode import decode, fits_half, half_factor, halves, nan_codes, runs, sign_bits
 from ..ir.dsl import Builder, Val
 from ..ir.nodes import Ref
 from ..ir.packed import Packed
@@ -54,6 +61,29 @@ class Words:
     def group(self) -> int:
         """Elements of a group."""
         return LANES * self.each
+
+    @property
+    def by_halves(self) -> bool:
+        """Whether sums are of halves of words: every code has another 16 bits on, and an f16 holds it."""
+        element = self.fmt.element
+        if element.kind != "float" or self.fmt.zero or not fits_half(element):
+            return False
+        low = self.places[: self.each // 2]
+        return self.places == (*low, *(16 + at for at in low)) and (
+            element.signed or element.specials != "nan"
+        )
+
+    @property
+    def lanes(self) -> int:
+        """Of a group: sums that it adds to."""
+        return 2 * LANES if self.by_halves else LANES
+
+    def staged(self, word: Val, place: int) -> Val:
+        """Where a group's activations hold the one for a place of a word."""
+        if not self.by_halves:
+            return word + place * LANES
+        half, pair = divmod(place, self.each // 2)
+        return word * 2 + (pair * self.lanes + half)
 
     @property
     def dense(self) -> bool:
@@ -135,7 +165,7 @@ class Rows:
         return self.b.shared("activations", "f32", self.m * self.groups * self.words.group)
 
     def run(self) -> None:
-        b, m, columns = self.b, self.m, self.w.columns()
+        b, m, columns, lanes = self.b, self.m, self.w.columns(), self.words.lanes
         start = b.block() * ROWS
         end, rows = b.minimum(self.n, start + ROWS), b.const(m, "u32") if m == 1 else self.most
         totals = b.local("totals", "f32", ROWS * m)
@@ -145,29 +175,46 @@ class Rows:
             count = b.minimum(b.ceildiv(columns, self.words.group) - first, self.groups)
             self._stage(first, count, rows)
             with b.loop(start, end) as row:
-                sums = b.local("sums", "f32", m * LANES)
-                with b.loop(0, m * LANES) as i:
+                sums, nans = b.local("sums", "f32", m * lanes), b.local("nans", "u32", LANES)
+                with b.loop(0, m * lanes) as i:
                     b.store(sums, i, 0.0)
+                with b.loop(0, LANES) as i:
+                    b.store(nans, i, 0)
                 whole = b.minimum(columns // self.words.group - first, count)
                 with b.loop(0, whole) as group:
-                    self._group(row, first + group, group, rows, sums, None)
+                    self._group(row, first + group, group, rows, (sums, nans), None)
                 with b.when(whole < count):
                     rest = columns - (first + whole) * self.words.group
-                    self._group(row, first + whole, whole, rows, sums, rest)
+                    self._group(row, first + whole, whole, rows, (sums, nans), rest)
+                nan = self._any_nan(nans)
                 with b.loop(0, rows) as i:
                     at = (row - start) * m + i
-                    b.store(totals, at, b.load(totals, at) + self._sum(sums, i))
+                    total = b.load(totals, at) + self._sum(sums, i)
+                    b.store(totals, at, total if nan is None else b.select(nan, math.nan, total))
         with b.loop(start, end) as row, b.loop(0, b.minimum(rows, self.most)) as i:
             at = i.cast("u64") * self.n.cast("u64") + row.cast("u64")
             b.store(self.y, at, b.load(totals, (row - start) * m + i).cast(self.y.dtype))
 
     def _sum(self, sums: Ref, row: Val) -> Val:
-        """Of all lanes, by halves."""
-        parts = [self.b.load(sums, row * LANES + i) for i in range(LANES)]
+        """Of all lanes, by halves; in loops as long as they make vector instructions."""
+        b, first, left = self.b, row * self.words.lanes, self.words.lanes
+        while left > 8:
+            left //= 2
+            with b.loop(0, left) as i:
+                b.store(sums, first + i, b.load(sums, first + i) + b.load(sums, first + i + left))
+        parts = [b.load(sums, first + i) for i in range(left)]
         while len(parts) > 1:
             half = len(parts) // 2
             parts = [one + other for one, other in zip(parts[:half], parts[half:])]
         return parts[0]
+
+    def _any_nan(self, nans: Ref) -> Val | None:
+        """Whether words had NaN that `halves` makes numbers; None where there is no such code."""
+        b, words = self.b, self.words
+        if not words.by_halves or words.fmt.element.specials != "nan":
+            return None
+        found = reduce(operator.or_, [b.load(nans, i) for i in range(LANES)])
+        return (found & sign_bits(words.fmt.element)).ne(0)
 
     def _stage(self, first: Val, count: Val, rows: Val) -> None:
         b, words = self.b, self.words
@@ -183,11 +230,14 @@ class Rows:
                     for word, elements in enumerate(words.elements):
                         for place, e in enumerate(elements):
                             if start <= e < start + run:
-                                at = piece * per + (place * LANES + word)
+                                at = words.staged(piece * per + word, place)
                                 b.store(tile, at, b.load(into, e - start))
 
-    def _group(self, row: Val, group: Val, here: Val, rows: Val, sums: Ref, rest: Val | None) -> None:
-        """Adds one group's products. rest: elements that there are of it, where it is not whole."""
+    def _group(
+        self, row: Val, group: Val, here: Val, rows: Val, into: tuple[Ref, Ref], rest: Val | None
+    ) -> None:
+        """Adds one group's products. into: sums, and words that note NaN. rest: elements that there are of
+        it, where it is not whole."""
         b, words = self.b, self.words
         field, own = self.w.place("codes", row)
         line = b.at(field, own.cast("u64") * self.w.pitches["codes"].cast("u64"))
@@ -201,6 +251,10 @@ class Rows:
                 return b.load(held, lane)
             return b.load_words(codes, lane * 4 + words.first, 1)
 
+        if words.by_halves:
+            self._by_halves(word, here, rows, into, scales)
+            return
+        sums, _ = into
         if self.m == 1:
             x = b.at(self.staged, here * words.group)
             with b.loop(0, LANES) as lane:
@@ -215,6 +269,33 @@ class Rows:
             with b.loop(0, LANES) as lane:
                 loaded = [b.load(values, lane + place * LANES) for place in range(words.each)]
                 self._add(mine, lane, loaded, x, lane, scales)
+
+    def _by_halves(
+        self, word: Callable[[Val], Val], here: Val, rows: Val, into: tuple[Ref, Ref], scales: Ref
+    ) -> None:
+        """word: of a lane."""
+        b, words, element, (sums, nans) = self.b, self.words, self.words.fmt.element, into
+        low, lanes = words.places[: words.each // 2], words.lanes
+        pairs = [b.local("pairs", "u32", LANES) for _ in low]
+        with b.loop(0, LANES) as lane:
+            own = word(lane)
+            for pair, at in zip(pairs, low):
+                b.store(pair, lane, halves(b, element, own, at))
+            nan = nan_codes(element, own)
+            if nan is not None:
+                b.store(nans, lane, b.load(nans, lane) | nan)
+        products = b.local("products", "f32", lanes)
+        with b.loop(0, rows) as m:
+            with b.loop(0, lanes) as lane:
+                b.store(products, lane, 0.0)
+            for i, pair in enumerate(pairs):
+                tile = (m * self.groups + here) * words.group + i * lanes
+                b.mad_halves(products, pair, b.at(self.staged, tile))
+            with b.loop(0, lanes) as lane:
+                total, into_sum = b.load(products, lane) * half_factor(element), m * lanes + lane
+                before = b.load(sums, into_sum)
+                scaled = b.mad(total, b.load(scales, lane), before) if words.fmt.scales else total + before
+                b.store(sums, into_sum, scaled)
 
     def _add(self, sums: Ref, at: Val, values: list[Val], x: Ref, lane: Val, scales: Ref) -> None:
         """sums += scale * (the products of a lane)."""
@@ -245,21 +326,21 @@ class Rows:
     def _scales(self, row: Val, group: Val, codes: Ref, rest: Val | None) -> tuple[Ref, Ref]:
         """Of every lane."""
         b, words, zero = self.b, self.words, self.words.fmt.zero
-        scales, zeros = b.local("scales", "f32", LANES), b.local("zeros", "f32", LANES)
+        scales, zeros = b.local("scales", "f32", words.lanes), b.local("zeros", "f32", words.lanes)
         count = b.const(words.group // words.step, "u32")
         if rest is not None:
             count = b.ceildiv(rest, words.step)
-            with b.loop(0, LANES) as i:
+            with b.loop(0, words.lanes) as i:
                 b.store(scales, i, 0.0)
                 b.store(zeros, i, 0.0)
-        lanes = words.segment // words.each
+        each = words.group // words.lanes
         with b.loop(0, count) as step:
             view = self._view(codes, step) if words.fmt.layout.inline else []
             for at in range(0, words.step, words.segment):
                 k = group * words.group + step * words.step + at
                 scale, offset = self.w.scale(row, k, view, at), self.w.zero(row, k, view, at)
-                first = step * (words.step // words.each) + at // words.each
-                with b.loop(0, lanes, unroll=True) as i:
+                first = step * (words.step // each) + at // each
+                with b.loop(0, words.segment // each, unroll=True) as i:
                     b.store(scales, first + i, 1.0 if scale is None else scale)
                     if zero is not None and offset is not None:
                         b.store(zeros, first + i, offset)

@@ -111,6 +111,46 @@ HELPERS = {
 #endif
 }
 """,
+    # One of many, without a choice: compilers make vector instructions of it, and no f32 in it is subnormal.
+    "one_half": """static inline float one_half(uint16_t half)
+{
+#ifdef __ARM_FP16_FORMAT_IEEE
+    __fp16 value;
+    std::memcpy(&value, &half, sizeof half);
+    return value;
+#else
+    // A subnormal, rebiased like a normal number, is too large.
+    const uint32_t magnitude = uint32_t(half & 0x7fffu) << 13, sign = uint32_t(half & 0x8000u) << 16;
+    const float normal = bits_to_float(magnitude + 0x38000000u), subnormal = normal * 2.0f - 0x1p-14f;
+    const float value = subnormal < normal ? subnormal : normal;
+    const uint32_t special = int32_t(magnitude) >= 0x0f800000 ? 0x7f800000u : 0u; // infinity and NaN
+    return bits_to_float(float_to_bits(value) | special | sign);
+#endif
+}
+""",
+    "mad_halves": """template <int Words>
+static inline void mad_halves(float* sums, const uint32_t* words, const float* numbers)
+{
+#if defined(__F16C__) && defined(__FMA__)
+#pragma GCC unroll 64
+    for (int i = 0; i < Words; i += 4) {
+        __m128i halves;
+        __m256 sum, other;
+        std::memcpy(&halves, words + i, sizeof halves);
+        std::memcpy(&sum, sums + 2 * i, sizeof sum);
+        std::memcpy(&other, numbers + 2 * i, sizeof other);
+        sum = _mm256_fmadd_ps(_mm256_cvtph_ps(halves), other, sum);
+        std::memcpy(sums + 2 * i, &sum, sizeof sum);
+    }
+#else
+    uint16_t halves[2 * Words];
+    std::memcpy(halves, words, sizeof halves);
+    for (int i = 0; i < 2 * Words; ++i) {
+        sums[i] = multiply_add(one_half(halves[i]), numbers[i], sums[i]);
+    }
+#endif
+}
+""",
     "dot4_i8": c.dot4_i8("static inline", "int32_t", "uint32_t"),
     "nan_min": """static inline float nan_min(float a, float b)
 {
@@ -275,6 +315,11 @@ def _tile_store(value: Value, args: list[str]) -> str:
     return f"tile_store<{_part(value.reads[0])[1]}>({memory.name} + {at}, {stride}, {tile});"
 
 
+def _mad_halves(value: Value, args: list[str]) -> str:
+    words, numbers = value.reads
+    return f"mad_halves<{words.size}>({value.ref.name if value.ref else ''}, {words.name}, {numbers.name});"
+
+
 def _atomic_add(value: Value, args: list[str]) -> str:
     if value.ref is not None and value.ref.dtype == "f32":
         raise Refused("operation atomic_add of f32 has no lowering to C++")
@@ -320,6 +365,7 @@ DIALECT = Dialect(
         "store_words": _store_words,
         "barrier": lambda v, a: "// one thread a block: nothing to wait for",
         "atomic_add": _atomic_add,
+        "mad_halves": _mad_halves,
     },
     literal=c.literal_of(TYPES, "bits_to_float({0})"),
     pointer=_pointer,
@@ -365,9 +411,16 @@ def _kernel(function: Function) -> str:
     )
 
 
+def _entry(dtype: str, number: float) -> str:
+    """Of a table, which stands before the helpers."""
+    if math.isfinite(number):
+        return DIALECT.literal(dtype, number)
+    return "NAN" if math.isnan(number) else "INFINITY" if number > 0 else "(-INFINITY)"
+
+
 def render(functions: Sequence[Function]) -> str:
     """One .cpp file: headers, the tables and helpers that are used, the kernels."""
-    tables = c.tables(functions, "static const float", DIALECT.literal)
+    tables = c.tables(functions, "static const float", _entry)
     kernels = "\n".join(_kernel(f) for f in functions)
     helpers = "\n".join(used_helpers(DIALECT, kernels))
     headers = ["#include <algorithm>", "#include <cmath>", "#include <cstdint>", "#include <cstring>"]

@@ -107,6 +107,13 @@ def _memory() -> Iterator[tuple[str, str, Build]]:
             yield op, f"{dtype} {width}", _words(dtype, width)
     for dtype, space in product(ATOMIC, ("global", "shared")):
         yield "atomic_add", f"{dtype} {space}", _atomic(dtype, space)
+    yield "mad_halves", "", _mad_halves
+
+
+def _mad_halves(b: Builder) -> None:
+    sums, words = b.local("sums", "f32", 8), b.local("words", "u32", 4)
+    b.mad_halves(sums, words, b.shared("numbers", "f32", 8))
+    keep(b, b.load(sums, 0))
 
 
 def _object(b: Builder, dtype: str, space: str) -> Ref:

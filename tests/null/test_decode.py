@@ -20,7 +20,7 @@ from wootz.formats.sample import random_tensor
 from gen.formats import axes
 from gen.formats.axes import Element
 from gen.formats.grammar import format_of
-from gen.ir.decode import KINDS, decode, decode_less, decode_wide, factor_of
+from gen.ir.decode import KINDS, decode, decode_less, decode_one, decode_wide, factor_of
 from gen.ir.dsl import Builder
 from gen.ir.nodes import Function
 from gen.manifest.target import Target
@@ -186,6 +186,27 @@ def test_an_f16_holds_no_more_than_it_can() -> None:
     assert not through.applies(axes.floating(5, 1), host.PAIRS)
     assert through.applies(axes.floating(5, 2), host.PAIRS)
     assert through.applies(axes.floating(4, 3), host.PAIRS)
+
+
+def one(index: int, element: Element) -> Function:
+    """y[item] = the value of the code in a word's lowest bits."""
+
+    def build(b: Builder) -> None:
+        w, y, items = b.buffer("w", "u32"), b.buffer("y", "f32", "out"), b.scalar("items")
+        with b.loop(0, items) as item:
+            b.store(y, item, decode_one(b, element, [b.load(w, item)], range(element.bits), host.TARGET))
+
+    return host.function(case(index), build)
+
+
+def test_one_code_at_a_time(tmp_path: Path) -> None:
+    """Small floats are looked up in a table, whose entries may be NaN, infinite and subnormal."""
+    made = host.Library(tmp_path, [one(i, e) for i, e in enumerate(elements())], "-O0")
+    for index, element in enumerate(elements()):
+        codes, y = random_words()[:, 0].copy(), np.full(ITEMS, 12345, F32)
+        made.run(case(index), {"w": codes, "y": y}, items=ITEMS)
+        wanted = table_of(element)[codes & U32((1 << element.bits) - 1)]
+        np.testing.assert_array_equal(bits_of(y), bits_of(wanted.view(F32)), str(element))
 
 
 ZEROS = (-256.0, -1.0, 0.0, 1.0, 15.0, 255.0, 256.0)

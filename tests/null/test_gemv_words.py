@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import wootz
+from wootz.formats.sample import random_tensor
 
 from gen.cli import main
 from gen.kernels._gemv_words import LANES, words_of
@@ -26,10 +27,12 @@ formats:
     scale: {type: f16, rule: signed_absmax}
     packing: {split: half}
     storage: [scale, codes]
+  bytes: {element: e4m3, block: 32, scale: {type: e8m0, rule: nearest}}
+  wide: {element: e5m2, block: 16, scale: f32}
 kernels: {qgemv: {dtypes: [f32], formats: all}}
 profiles: {default: {}}
 """
-FORMATS = ("levels", "zeros", "halves")
+FORMATS = ("levels", "zeros", "halves", "bytes", "wide")
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,17 @@ def test_loops_without_a_choice_and_codes_asked_for_ahead(folder: Path, format: 
     assert "< 2u) ?" not in text
 
 
+def test_small_floats_are_taken_by_halves_of_words(folder: Path) -> None:
+    for format in FORMATS:
+        text = (folder / "src" / "qgemv" / format / "cpu.cpp").read_text()
+        assert ("mad_halves<32>(" in text) == (format in ("levels", "bytes", "wide"))
+    formats = load(Path("kernels.yaml")).formats
+    words = [found for fmt in formats.values() if (found := words_of(fmt))]
+    assert all(found.by_halves == (found.fmt.element.kind == "float") for found in words)
+    specials = {found.fmt.element.specials for found in words if found.by_halves}
+    assert specials == {"none", "nan", "ieee"}
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("m", [1, 3, 8])
 @pytest.mark.parametrize("k", [1, 31, 255, 256, 300, 13000])
@@ -76,3 +90,27 @@ def test_ragged_rows_and_tiles(folder: Path, format: str, m: int, k: int) -> Non
     wanted = x.astype(np.float64) @ np.asarray(w.dequantize(), np.float64).T
     y = lib.kernel("qgemv", format, "f32")(x, w)
     assert np.abs(y - wanted).max() <= 2e-6 * np.abs(wanted).max() + 1e-6
+
+
+@pytest.mark.parametrize("format", ["bytes", "wide"])
+@pytest.mark.parametrize("k", [128, 300, 13000])
+def test_every_code(folder: Path, format: str, k: int) -> None:
+    """Subnormals and both zeros in every row; rows are NaN or infinite where one of their codes is."""
+    lib, n, m = wootz.load(folder), 70, 2
+    rng: Any = np.random.default_rng(k)
+    fmt = lib.format(format)
+    values = np.asarray(fmt.element.values, np.float64)
+    w = random_tensor(fmt, (n, k), rng)
+    x = rng.standard_normal((m, k)).astype(np.float32) + np.float32(3)
+    special = np.flatnonzero(~np.isfinite(values))
+    rows = np.arange(0, n, 3)
+    codes = np.asarray(w.fields["codes"])
+    codes[rows, rng.choice([0, 1, 31, k // 2, k - 2, k - 1], rows.size)] = rng.choice(special, rows.size)
+    with np.errstate(all="ignore"):
+        weights = np.asarray(w.dequantize(), np.float64)
+        wanted, size = x.astype(np.float64) @ weights.T, np.abs(x).astype(np.float64) @ np.abs(weights).T
+    y = lib.kernel("qgemv", format, "f32")(x, w)
+    plain = np.isfinite(wanted)
+    assert (~plain).any(0).sum() == rows.size
+    np.testing.assert_array_equal(y[~plain], wanted[~plain].astype(np.float32))
+    assert (np.abs(y[plain] - wanted[plain]) <= 2e-6 * size[plain]).all()

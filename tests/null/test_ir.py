@@ -315,6 +315,14 @@ def _dot4(*types: str) -> Build:
     return build
 
 
+def _halves(sums: str, words: str, numbers: str, size: int = 8, reads: int = 2) -> Build:
+    def build(b: Builder) -> None:
+        into, given = b.local("sums", sums, size), b.local("words", words, 4)
+        b.effect("mad_halves", (), into, reads=(given, b.shared("numbers", numbers, 8))[:reads])
+
+    return build
+
+
 def _select(*types: str) -> Build:
     return lambda b: (put(b, raw("select", "f32", *(b.const(1, t) for t in types))), None)[1]
 
@@ -435,6 +443,12 @@ RULES: list[tuple[str, Build, str]] = [
     ("mixed types", _add("u32", "f32"), "add's operands have one type; found ['u32', 'f32']"),
     ("select arms", _select("bool", "f32", "u32"), "select's operands have one type; found ['f32', 'u32']"),
     ("select", _select("u32", "f32", "f32"), "select's condition is a bool; found u32"),
+    ("halves types", _halves("f32", "f32", "f32"),
+     "mad_halves takes a local array of u32, f32, and sums of f32; found f32 in local, f32, f32"),
+    ("halves sizes", _halves("f32", "u32", "f32", size=7),
+     "mad_halves takes words by fours, with two sums and numbers for each; found 4 words, 8 numbers, 7 sums"),
+    ("halves reads", _halves("f32", "u32", "f32", reads=1),
+     "mad_halves reads two declared objects; found ['words']"),
     ("dot4 words", _dot4("i32", "i32", "i32"), "dot4_i8 takes ['u32']; found i32"),
     ("dot4 sum", _dot4("u32", "u32", "u32"), "dot4_i8 adds to an i32; found u32"),
     ("result", lambda b: (put(b, raw("lt", "u32", b.thread(), b.thread())), None)[1],
