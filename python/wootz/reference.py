@@ -30,6 +30,7 @@ DTYPES: dict[str, tuple[float, float, Any]] = {
     "bool": (0.0, 1.0, np.uint8),
     "i8": (0.0, 1.0, np.int8),
     "u8": (0.0, 1.0, np.uint8),
+    "u16": (0.0, 1.0, np.uint16),
     "i32": (0.0, 1.0, np.int32),
     "u32": (0.0, 1.0, np.uint32),
 }

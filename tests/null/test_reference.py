@@ -16,9 +16,12 @@ from wootz import checks, verify
 from wootz.checks import binary, copy, expect
 from wootz.errors import ArgumentError, ArtifactError, DtypeError, NoVariantError
 from wootz.formats import Descriptor, quantize
+from wootz.formats.descriptor import STORAGE
+from wootz.operands import contents, fetched
 from wootz.own_checks import check_of
 from wootz.reference import DTYPES as DTYPES_OF
 from wootz.reference import Comparison, Expected, compare, round_to, to_double
+from wootz.staging import memory
 
 from gen.build.index import format_record
 from gen.emit import text as emit
@@ -511,3 +514,14 @@ def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verify._shared_out(own, "cpu", "*", 2, False) == [("4", "7", "4", "4")]
     assert verify._shared_out(own, "cpu", "*", 20, False) == [("1", "7", "1", "1")]
     assert threads_there(None) == (None, "7", None, None)  # as it was before
+
+
+def test_fields_of_every_storage_type_are_fetched() -> None:
+    """Those of bf16 scales are u16: verify looks whether a call wrote to them."""
+    where = memory("cpu")
+    fields = {name: np.arange(6, dtype=STORAGE[name]).reshape(2, 3) for name in STORAGE}
+    value = SimpleNamespace(fields=fields)
+    there = SimpleNamespace(fields={name: where.put(v, name) for name, v in fields.items()})
+    assert fetched(there, value, "", where) == contents(value)
+    there.fields["u16"] = there.fields["u16"] + 1
+    assert fetched(there, value, "", where) != contents(value)
