@@ -210,10 +210,12 @@ def decoder(fmt: Format, dtype: str, target: Target) -> Weights:
 
 
 def powers(weights: Weights) -> bool:
-    """Whether all scales are one field of E8M0 codes, two runs and more a unit, and the dtype is theirs."""
+    """Whether all scales are one field of E8M0 codes, two runs and more a unit, and the dtype is theirs; they
+    have no room beside many code words."""
     scales, layout = weights.fmt.scales, weights.layout
     alone = len(scales) == 1 and scales[0].element.kind == "exponent" and len(layout.sides) == 1
-    return alone and not layout.tensors and layout.runs % 2 == 0 and weights.kind.name == "bf16"
+    fits = layout.words < MANY or layout.runs <= 4
+    return alone and fits and not layout.tensors and layout.runs % 2 == 0 and weights.kind.name == "bf16"
 
 
 def _suited(tile: Rings) -> Formula:

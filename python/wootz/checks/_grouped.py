@@ -19,10 +19,12 @@ from .qgemv import roundings
 from .qmm import SPREAD
 
 
-def bank(format: Descriptor, shape: tuple[int, int, int], rng: np.random.Generator) -> PackedTensor:
-    """Random matrices, each different."""
+def bank(
+    format: Descriptor, shape: tuple[int, int, int], rng: np.random.Generator, plain: bool = False
+) -> PackedTensor:
+    """Random matrices, each different. plain: of usual scales alone."""
     some = (random_tensor(format, shape[1:], rng, specials=False) for _ in range(shape[0]))
-    return stack(prepack(with_large_scales(w)) for w in some)
+    return stack(prepack(w if plain else with_large_scales(w)) for w in some)
 
 
 def spread(m: int, experts: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

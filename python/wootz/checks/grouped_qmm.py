@@ -35,10 +35,26 @@ def operands(
     options: Mapping[str, str],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    format = needed(format, "grouped_qmm")
+    return _given(needed(format, "grouped_qmm"), size, dtype, rng, False)
+
+
+def plain(
+    format: Descriptor | None,
+    size: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, str],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Weights of usual scales alone."""
+    return _given(needed(format, "grouped_qmm"), size, dtype, rng, True)
+
+
+def _given(
+    format: Descriptor, size: Mapping[str, int], dtype: str, rng: np.random.Generator, plain: bool
+) -> dict[str, Any]:
     m, experts, n, k = (size[name] for name in ("m", "experts", "n", "k"))
     counts, offsets = _grouped.spread(m, experts, rng)
-    w = _grouped.bank(format, (experts, n, k), rng)
+    w = _grouped.bank(format, (experts, n, k), rng, plain)
     return {"x": activations((m, k), dtype, rng), "w": w, "counts": counts, "offsets": offsets}
 
 
