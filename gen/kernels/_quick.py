@@ -42,7 +42,8 @@ FIXED = 1.5 * 2.0**MANTISSA
 BEYOND = 1.4143
 """So many times the element's largest number are those under a power of two, at most: the root of two."""
 BELOW, TILT, APART = 1 - 2.0**-20, 2.0**-23, 20
-"""hi is so much of 1 / s: lo is positive, and 0 keeps its sign. What lo is tilted by; bits of `apart`."""
+"""hi is so much of 1 / s: lo is positive, and 0 keeps its sign, but for integers on a grid, which have one
+zero. What lo is tilted by; bits of `apart`."""
 SIGNIFICANDS = {"f16": 11, "bf16": 8, "f32": 24}
 CONVERSIONS = {(4, 3, 7, "nan"): "pack_e4m3", (5, 2, 15, "ieee"): "pack_e5m2"}
 """Floats (exponent, mantissa, bias, specials) that targets with `fp8_convert` make."""

@@ -425,11 +425,17 @@ def _shared_out(lib: Any, device: str, pattern: str, jobs: int, every: bool) -> 
         return list(pool.map(_one_cell, work))
 
 
+def _cores() -> int:
+    """Those that this process may run on."""
+    allowed = getattr(os, "sched_getaffinity", None)  # which macOS lacks
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
 @contextmanager
 def _threads(jobs: int) -> Iterator[None]:
     """Processes started here leave each other cores: the BLAS of NumPy would have a thread a core in each,
     and its threads wait by spinning. What the user has set stays."""
-    share = str(max(1, (os.cpu_count() or 1) // jobs))
+    share = str(max(1, _cores() // jobs))
     added = {name: share for name in BLAS_THREADS if name not in os.environ}
     os.environ.update(added)
     try:

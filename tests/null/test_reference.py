@@ -507,7 +507,7 @@ def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in verify.BLAS_THREADS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")  # the user's own
-    monkeypatch.setattr(os, "cpu_count", lambda: 9)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(9)), raising=False)
     monkeypatch.setattr(verify, "_one_cell", threads_there)
     own = SimpleNamespace(parts=())
     monkeypatch.setattr(verify, "cells_for", lambda lib, device: [{"key": "copy/-/f32/cpu"}])

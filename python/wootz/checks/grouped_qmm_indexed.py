@@ -47,9 +47,25 @@ def operands(
     options: Mapping[str, str],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    format = needed(format, "grouped_qmm_indexed")
+    return _given(needed(format, "grouped_qmm_indexed"), size, dtype, rng, False)
+
+
+def plain(
+    format: Descriptor | None,
+    size: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, str],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Weights of usual scales alone."""
+    return _given(needed(format, "grouped_qmm_indexed"), size, dtype, rng, True)
+
+
+def _given(
+    format: Descriptor, size: Mapping[str, int], dtype: str, rng: np.random.Generator, plain: bool
+) -> dict[str, Any]:
     groups, rows, experts, n, k = (size[name] for name in ("groups", "rows", "experts", "n", "k"))
-    w = _grouped.bank(format, (experts, n, k), rng)
+    w = _grouped.bank(format, (experts, n, k), rng, plain)
     return {"x": activations((groups, rows, k), dtype, rng), "w": w, "indices": indices(groups, experts, rng)}
 
 

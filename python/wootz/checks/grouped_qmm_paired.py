@@ -34,7 +34,7 @@ def operands(
     m, experts, n, k = (size[name] for name in ("m", "experts", "n", "k"))
     counts, offsets = _grouped.spread(m, experts, rng)
     x = activations((m, k), dtype, rng)
-    w, v = (_grouped.bank(format, (experts, n, k), rng) for _ in range(2))
+    w, v = (_grouped.bank(format, (experts, n, k), rng, plain=True) for _ in range(2))
     kind = gemm.ACTIVATIONS[int(rng.integers(4))]
     return {"x": x, "w": w, "v": v, "counts": counts, "offsets": offsets, "activation": kind}
 
