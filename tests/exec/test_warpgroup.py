@@ -166,12 +166,12 @@ SCALES = {
 """Powers of two, of 16 rows each, some of them past those that take what decoded values lack."""
 
 
-def scaled(fmt: str, dtype: str, m: int, k: int, powers: list[int]) -> dict[str, Any]:
-    """Operands with these scales, a quarter or so more or less."""
+def scaled(fmt: str, dtype: str, m: int, k: int, powers: list[int], each: int = 16) -> dict[str, Any]:
+    """Operands with these scales, a quarter or so more or less, of `each` rows in turn."""
     descriptor, rng = Descriptor.parse(index.format_record(MANIFEST.formats[fmt])), np.random.default_rng(k)
-    w = random_tensor(descriptor, (16 * len(powers), k), rng)
+    w = random_tensor(descriptor, (each * len(powers), k), rng)
     element, scale = descriptor.scales[0].element, w.fields["scale"]
-    rows = 2.0 ** np.repeat(np.array(powers, float), 16)[:, None]
+    rows = 2.0 ** np.repeat(np.array(powers, float), each)[:, None]
     near = 1.0 if element.kind == "exponent" else rng.uniform(0.75, 1.25, scale.shape)
     scale[:] = element.encode(np.broadcast_to(rows * near, scale.shape))
     x = reference.round_to(rng.standard_normal((m, k)) / 64, dtype)
@@ -198,6 +198,19 @@ def compared_by_scale(fmt: str, dtype: str, columns: int, change: Change = lambd
 @pytest.mark.parametrize("columns", [16, 256])
 def test_scales_of_any_size(fmt: str, dtype: str, columns: int) -> None:
     compared_by_scale(fmt, dtype, columns)
+
+
+@pytest.mark.parametrize("fmt", [fmt for fmt, dtype in SCALES if dtype == "bf16"])
+def test_neighbours_of_any_scale(fmt: str) -> None:
+    """Rows that a warp decodes together, in bf16, which has all scales: one by one, as above."""
+    powers = SCALES[fmt, "bf16"] * 5
+    given = scaled(fmt, "bf16", 9, 520, powers, each=1)
+    expected = checks.expect("qmm_packed", {}, given, "bf16")
+    with built([tile("qmm_packed", fmt, "n16")]) as (program, named):
+        y, _ = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 5)
+    for i, power in enumerate(powers):
+        part = reference.Expected(expected.value[:, i : i + 1], expected.bound[:, i : i + 1])
+        assert reference.compare(np.ascontiguousarray(y[:, i : i + 1]), part, "bf16").passed, (i, power)
 
 
 @pytest.mark.parametrize(
