@@ -1,7 +1,8 @@
 """A format's or a chip's name appears in kernels.yaml, tests and documents only.
 
-Three exceptions, all narrow: a docstring or a comment, where an example may say what a name looks like, names
-that NumPy gives to its own types, and OTHERS, which say what other people's packages call their formats.
+Four exceptions, all narrow: a docstring or a comment, where an example may say what a name looks like, names
+that NumPy gives to its own types, OTHERS, which say what other people's packages call their formats, and what
+a header of one generation's instructions is called, as a file and as a namespace.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ def code_of_python(text: str) -> str:
 
 
 def code_of_c(text: str) -> str:
-    """The text without comments. Strings stay: a comment mark inside one would only hide what follows it."""
-    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+    """The text without comments, includes of headers and names of namespaces. Other strings stay: a comment
+    mark inside one would only hide what follows it."""
+    bare = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+    return re.sub(r'^#include "[^"]*"|^(?:using )?namespace \w+', "", bare, flags=re.M)
 
 
 def code_of_schema(text: str) -> str:
@@ -82,6 +85,19 @@ def test_no_format_and_no_chip_is_named(path: Path) -> None:
     code = STRIP.get(path.suffix, code_of_c)(path.read_text(encoding="utf-8"))
     found = {match[0] for match in [*pattern(names()).finditer(code), *SHAPES.finditer(code)]}
     assert not found, f"{path.relative_to(ROOT)} names {', '.join(sorted(found))}"
+
+
+@pytest.mark.parametrize(
+    ("code", "caught"),
+    [
+        ('#include "sm90.cuh"\nnamespace sm90 {\nusing namespace sm90;', False),
+        ("return sm90::rows;", True),
+        ('x = "sm90.cuh";', True),
+        ("if (target == sm_90a) return;", True),
+    ],
+)
+def test_the_check_of_c(code: str, caught: bool) -> None:
+    assert bool(SHAPES.search(code_of_c(code))) is caught
 
 
 @pytest.mark.parametrize(
