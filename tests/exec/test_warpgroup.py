@@ -178,18 +178,21 @@ def scaled(fmt: str, dtype: str, m: int, k: int, powers: list[int], each: int = 
     return {"x": x, "w": prepack(w)}
 
 
-def compared_by_scale(fmt: str, dtype: str, columns: int, change: Change = lambda text: text) -> None:
-    """Each 16 rows by themselves: beside large ones small ones would not be seen."""
-    powers = SCALES[fmt, dtype]
-    given = scaled(fmt, dtype, 9, 520, powers)
+def compared_by_scale(
+    fmt: str, dtype: str, columns: int, change: Change = lambda text: text, each: int = 16, turns: int = 1
+) -> None:
+    """Rows of a scale by themselves: beside large ones small ones would not be seen. each: so many have the
+    same; turns: that all scales have."""
+    powers = SCALES[fmt, dtype] * turns
+    given = scaled(fmt, dtype, 9, 520, powers, each)
     some = tile("qmm_packed", fmt, f"n{columns}", dtype)
     expected = checks.expect("qmm_packed", {}, given, dtype)
     with built([some], change) as (program, named):
         y, _ = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 5, dtype)
     for i, power in enumerate(powers):
-        rows = slice(16 * i, 16 * i + 16)
+        rows = slice(each * i, each * i + each)
         part = reference.Expected(expected.value[:, rows], expected.bound[:, rows])
-        assert reference.compare(np.ascontiguousarray(y[:, rows]), part, dtype).passed, power
+        assert reference.compare(np.ascontiguousarray(y[:, rows]), part, dtype).passed, (i, power)
         if power < -30 and dtype == "bf16":
             assert np.any(part.value != 0)
 
@@ -202,15 +205,8 @@ def test_scales_of_any_size(fmt: str, dtype: str, columns: int) -> None:
 
 @pytest.mark.parametrize("fmt", [fmt for fmt, dtype in SCALES if dtype == "bf16"])
 def test_neighbours_of_any_scale(fmt: str) -> None:
-    """Rows that a warp decodes together, in bf16, which has all scales: one by one, as above."""
-    powers = SCALES[fmt, "bf16"] * 5
-    given = scaled(fmt, "bf16", 9, 520, powers, each=1)
-    expected = checks.expect("qmm_packed", {}, given, "bf16")
-    with built([tile("qmm_packed", fmt, "n16")]) as (program, named):
-        y, _ = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 5)
-    for i, power in enumerate(powers):
-        part = reference.Expected(expected.value[:, i : i + 1], expected.bound[:, i : i + 1])
-        assert reference.compare(np.ascontiguousarray(y[:, i : i + 1]), part, "bf16").passed, (i, power)
+    """Rows that a warp decodes together, in bf16, which has all scales."""
+    compared_by_scale(fmt, "bf16", 16, each=1, turns=5)
 
 
 @pytest.mark.parametrize(
