@@ -6,6 +6,7 @@ Each group as qmm_packed. Rows of y in no group are not written: they are NaN, a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,28 +35,17 @@ def operands(
     dtype: str,
     options: Mapping[str, str],
     rng: np.random.Generator,
+    plain: bool = False,
 ) -> dict[str, Any]:
-    return _given(needed(format, "grouped_qmm"), size, dtype, rng, False)
-
-
-def plain(
-    format: Descriptor | None,
-    size: Mapping[str, int],
-    dtype: str,
-    options: Mapping[str, str],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    """Weights of usual scales alone."""
-    return _given(needed(format, "grouped_qmm"), size, dtype, rng, True)
-
-
-def _given(
-    format: Descriptor, size: Mapping[str, int], dtype: str, rng: np.random.Generator, plain: bool
-) -> dict[str, Any]:
+    """plain: weights of usual scales alone."""
+    format = needed(format, "grouped_qmm")
     m, experts, n, k = (size[name] for name in ("m", "experts", "n", "k"))
     counts, offsets = _grouped.spread(m, experts, rng)
     w = _grouped.bank(format, (experts, n, k), rng, plain)
     return {"x": activations((m, k), dtype, rng), "w": w, "counts": counts, "offsets": offsets}
+
+
+plain = partial(operands, plain=True)
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:

@@ -6,6 +6,7 @@ Each group as qmm_packed. Some indices repeat; one that the bank does not have l
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,27 +47,16 @@ def operands(
     dtype: str,
     options: Mapping[str, str],
     rng: np.random.Generator,
+    plain: bool = False,
 ) -> dict[str, Any]:
-    return _given(needed(format, "grouped_qmm_indexed"), size, dtype, rng, False)
-
-
-def plain(
-    format: Descriptor | None,
-    size: Mapping[str, int],
-    dtype: str,
-    options: Mapping[str, str],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    """Weights of usual scales alone."""
-    return _given(needed(format, "grouped_qmm_indexed"), size, dtype, rng, True)
-
-
-def _given(
-    format: Descriptor, size: Mapping[str, int], dtype: str, rng: np.random.Generator, plain: bool
-) -> dict[str, Any]:
+    """plain: weights of usual scales alone."""
+    format = needed(format, "grouped_qmm_indexed")
     groups, rows, experts, n, k = (size[name] for name in ("groups", "rows", "experts", "n", "k"))
     w = _grouped.bank(format, (experts, n, k), rng, plain)
     return {"x": activations((groups, rows, k), dtype, rng), "w": w, "indices": indices(groups, experts, rng)}
+
+
+plain = partial(operands, plain=True)
 
 
 def indices(groups: int, experts: int, rng: np.random.Generator) -> NDArray[np.int32]:

@@ -9,12 +9,13 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..formats import Descriptor, QuantizedTensor, decode_exact
+from ..formats import Descriptor, decode_exact
 from ..formats.packed import Packing, prepack, unpack
 from ..formats.sample import random_tensor
 from ..reference import DTYPES, Expected, bound, round_to, to_double
@@ -51,30 +52,15 @@ def operands(
     dtype: str,
     options: Mapping[str, str],
     rng: np.random.Generator,
+    plain: bool = False,
 ) -> dict[str, Any]:
-    return _given(format, size, dtype, rng, with_large_scales)
-
-
-def plain(
-    format: Descriptor | None,
-    size: Mapping[str, int],
-    dtype: str,
-    options: Mapping[str, str],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    """Weights of usual scales alone."""
-    return _given(format, size, dtype, rng, lambda w: w)
-
-
-def _given(
-    format: Descriptor | None,
-    size: Mapping[str, int],
-    dtype: str,
-    rng: np.random.Generator,
-    change: Callable[[QuantizedTensor], QuantizedTensor],
-) -> dict[str, Any]:
+    """plain: weights of usual scales alone."""
     w = random_tensor(needed(format, "qmm_packed"), (size["n"], size["k"]), rng, specials=False)
-    return {"x": activations((size["m"], size["k"]), dtype, rng), "w": prepack(change(w))}
+    w = w if plain else with_large_scales(w)
+    return {"x": activations((size["m"], size["k"]), dtype, rng), "w": prepack(w)}
+
+
+plain = partial(operands, plain=True)
 
 
 def expect(operands: Mapping[str, Any], dtype: str, options: Mapping[str, str]) -> Expected:

@@ -6,7 +6,8 @@ whose bytes are all ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from math import lcm
 from typing import Any, Literal
 
@@ -43,29 +44,10 @@ def operands(
     dtype: str,
     options: Mapping[str, str],
     rng: np.random.Generator,
+    plain: bool = False,
 ) -> dict[str, Any]:
-    return _given(needed(format, "quantize"), size, dtype, numbers, rng)
-
-
-def plain(
-    format: Descriptor | None,
-    size: Mapping[str, int],
-    dtype: str,
-    options: Mapping[str, str],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    """Numbers as those of weights, and nothing special among them."""
-    return _given(needed(format, "quantize"), size, dtype, _ordinary, rng)
-
-
-def _given(
-    format: Descriptor,
-    size: Mapping[str, int],
-    dtype: str,
-    draw: Callable[[Descriptor, tuple[int, int], np.random.Generator], NDArray[np.float64]],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    shape = size["n"], size["k"]
+    """plain: numbers as those of weights, and nothing special among them."""
+    format, shape = needed(format, "quantize"), (size["n"], size["k"])
     blank = {
         f.name: np.full(
             np.prod(format.field_shape(f, shape)) * np.dtype(STORAGE[f.dtype]).itemsize, 255, np.uint8
@@ -74,11 +56,14 @@ def _given(
         .reshape(format.field_shape(f, shape))
         for f in format.layout.fields
     }
-    x = round_to(draw(format, shape, rng), dtype)
+    x = round_to(ordinary(shape, rng) if plain else numbers(format, shape, rng), dtype)
     return {"x": x, "y": QuantizedTensor(format, shape, blank)}
 
 
-def _ordinary(format: Descriptor, shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float64]:
+plain = partial(operands, plain=True)
+
+
+def ordinary(shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float64]:
     """Normal ones, of another magnitude in each row."""
     return rng.standard_normal(shape) * 2.0 ** rng.uniform(-8, 0, (shape[0], 1))
 
