@@ -79,47 +79,4 @@ struct Bank : Problem {
     }
 };
 
-// Blocks take whole tiles in turn, then their parts. The tile says which: it is all that a block keeps.
-template <class Weight, class Shape, class Source, int At, int Most, int... Sizes>
-struct Work<Weight, Shape, Bank<Source, At, Most, Sizes...>>
-    : Division<Weight, Shape, Bank<Source, At, Most, Sizes...>> {
-    using P = Bank<Source, At, Most, Sizes...>;
-    using Base = Division<Weight, Shape, P>;
-    const P& p;
-    uint32_t tile;
-
-    WOOTZ_FN explicit Work(const P& bank) : p(bank), tile(blockIdx.x) {
-        if (left_over()) take_part();
-    }
-    WOOTZ_FN uint32_t rest() const { return Base::all(p) % gridDim.x; }
-    WOOTZ_FN bool left_over() const { return tile >= Base::all(p) - rest(); }
-    WOOTZ_FN void take_part() {
-        const uint32_t count = Base::parts(p);
-        tile = blockIdx.x < rest() * count ? Base::all(p) - rest() + blockIdx.x / count : Base::all(p);
-    }
-    WOOTZ_FN bool more() const { return tile < Base::all(p); }
-    WOOTZ_FN Place place() const { return p.template place<Shape>(tile); }
-    WOOTZ_FN uint32_t cut(uint32_t further) const {
-        const uint32_t count = Base::parts(p);
-        return (blockIdx.x % count + further) * Base::units(p) / count;
-    }
-    WOOTZ_FN uint32_t first() const { return left_over() ? cut(0) : 0; }
-    WOOTZ_FN uint32_t last() const { return left_over() ? cut(1) : Base::units(p); }
-    WOOTZ_FN bool whole() const { return !left_over() || Base::parts(p) == 1; }
-    WOOTZ_FN void next() {
-        if (left_over()) {
-            tile = Base::all(p);
-        } else {
-            tile += gridDim.x;
-            if (left_over()) take_part();
-        }
-    }
-    WOOTZ_FN uint32_t total() const {
-        Work part = *this;
-        part.take_part();
-        const uint32_t own = part.more() ? part.last() - part.first() : 0;
-        return Base::all(p) / gridDim.x * Base::units(p) + own;
-    }
-};
-
 }  // namespace warpgroup

@@ -23,7 +23,7 @@ WOOTZ_FN void produce_weights(const P& p, uint32_t base, int warp) {
     const uint32_t full = base + Plan::w_full, empty = base + Plan::w_empty;
     const int begin = warp * tiles / Shape::weight_warps, end = (warp + 1) * tiles / Shape::weight_warps;
     const uint32_t row_tiles = (p.n + 15) / 16;
-    const uint64_t pitch = static_cast<uint64_t>(Work<Weight, Shape, P>::units(p)) * Weight::unit_bytes;
+    const uint64_t pitch = static_cast<uint64_t>(Division<Weight, Shape, P>::units(p)) * Weight::unit_bytes;
     Ring<Shape::w_slots> ring = {0, 1};
     for (Work<Weight, Shape, P> work(p); work.more(); work.next()) {
         const Place place = work.place();
@@ -103,14 +103,14 @@ WOOTZ_FN void consume(const P& p, uint8_t* shared) {
 
     static_assert(Weight::tensors <= 2, "no room for so many fields");
     // Levels that are one per matrix change with the tile: then no unit is loaded before its tile begins.
-    constexpr bool apart = P::many && Weight::tensors;
+    constexpr bool by_tile = P::many && Weight::tensors;
     float tensors[Weight::tensors ? Weight::tensors : 1];
     const auto load_levels = [&](uint32_t matrix) {
         unroll<Weight::tensors>([&](auto i) {
             tensors[i.value] = Weight::template tensor_level<i.value>(p.tensor(i.value, matrix));
         });
     };
-    if constexpr (!apart) load_levels(0);
+    if constexpr (!by_tile) load_levels(0);
     Lane<Weight> weights;
     weights.lane = lane;
     float sums[columns / 2];
@@ -135,7 +135,7 @@ WOOTZ_FN void consume(const P& p, uint8_t* shared) {
         load();
         if constexpr (!Lane<Weight>::held) release(weights.loaded());
     };
-    if (!apart && mine) load_first();
+    if (!by_tile && mine) load_first();
     uint32_t done = 0;  // units of the block before this tile, of interest modulo the groups
     for (bool first = true; work.more(); first = false) {
         const uint32_t here = work.last() - work.first();
@@ -145,9 +145,9 @@ WOOTZ_FN void consume(const P& p, uint8_t* shared) {
         if constexpr (P::many) {
             const Place place = work.place();
             tokens = Shape::width(place.end - place.token);
-            if constexpr (apart) load_levels(place.matrix);
+            if constexpr (by_tile) load_levels(place.matrix);
         }
-        if (apart && turn < here) load_first();
+        if (by_tile && turn < here) load_first();
         // The tile's units, of which the first `Tokens` tokens are multiplied.
         const auto multiply = [&](auto tokens) {
             constexpr int Tokens = tokens.value;
@@ -157,7 +157,7 @@ WOOTZ_FN void consume(const P& p, uint8_t* shared) {
 #pragma unroll 1
             for (uint32_t u = turn; u < here; u += Shape::groups) {
                 mine--;
-                const bool next = apart ? u + Shape::groups < here : mine;
+                const bool next = by_tile ? u + Shape::groups < here : mine;
                 unroll<batches>([&](auto index) {
                     constexpr int batch = index.value, set = batch % 2;
                     constexpr bool last = batch == batches - 1;
@@ -206,8 +206,7 @@ WOOTZ_FN void consume(const P& p, uint8_t* shared) {
         uint8_t* results = shared + Plan::results + half * Plan::half;
         bool whole = add_groups<Shape>(sums, reinterpret_cast<float4*>(results), group, half, first);
         if (whole && !work.whole())
-            whole =
-                add_parts<Weight, Shape>(p, sums, reinterpret_cast<uint32_t*>(shared + Plan::flags), half);
+            whole = add_parts<Shape>(work, sums, reinterpret_cast<uint32_t*>(shared + Plan::flags), half);
         if (whole) store_tile<Type, Shape>(p, sums, results, work.place(), half);
         done += here;
         work.next();

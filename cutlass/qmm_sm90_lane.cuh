@@ -9,14 +9,13 @@
 
 namespace warpgroup {
 
-// A format's decoder, with how scales go into weights of 16 bits. Scales from 2^Least to 2^Most are normal
-// numbers times 2^exponent, which decoded values lack. Where a unit has others, too, decoded values times
-// 2^Power are brought to about 1 first, and scales take the rest: so no product overflows, and no scale is
-// subnormal, unless the weights are. Power 0: exponent is 0, and scales of any size are as good.
-// Powers: they are in E8M0.
-template <class Weight, int Power, int Least, int Most, bool Powers>
+// A format's decoder, with how scales go into weights of 16 bits. Decoded values lack 2^exponent, which their
+// scales take. Some are far: of a size above 2^Bound (Power > 0), they would be infinite so, or below it and
+// not 0 (Power < 0), subnormal where their weights are not. Those take less by 2^Power, which the weights of
+// their run and row are multiplied by in the end. Power 0: none is far. Powers: scales are in E8M0.
+template <class Weight, int Power, int Bound, bool Powers>
 struct Folded : Weight {
-    static constexpr int power = Power, least = Least, most = Most;
+    static constexpr int power = Power, bound = Bound;
     static constexpr bool powers = Powers;
 };
 
@@ -26,41 +25,59 @@ template <class Weight, bool Powers = Weight::powers>
 struct Scales {
     using Type = typename Weight::Type;
     static constexpr int sharers = Weight::runs >= 4 ? 4 : 1, count = Weight::runs / sharers;
+    static_assert(2 * count <= 32, "two bits of a word each");
     uint32_t held[count];
-    bool apart;  // in all of the warp: some scale is out of range
+    uint32_t far;   // bit 2 i + h: whether that of row g + 8 h in held[i] is
+    bool some_far;  // in the warp
 
     WOOTZ_FN void load(const uint8_t* sides, const float* tensors, int lane) {
-        bool usual = true;
-        fill(sides, tensors, lane, power_of_2(Weight::exponent), usual);
+        far = 0;
+        fill(sides, tensors, lane);
         if constexpr (Weight::power != 0) {
-            apart = __any_sync(0xffffffff, !usual);
-            if (apart) fill(sides, tensors, lane, power_of_2(Weight::exponent - Weight::power), usual);
+            some_far = __any_sync(0xffffffff, far != 0);
+            if (some_far) fill(sides, tensors, lane);
         }
     }
 
-    // The scales times `rest`, and whether all are in range.
-    WOOTZ_FN void fill(const uint8_t* sides, const float* tensors, int lane, float rest, bool& usual) {
+    // The scales, with what those take that are known to be far; and which are.
+    WOOTZ_FN void fill(const uint8_t* sides, const float* tensors, int lane) {
+        constexpr float usual = power_of_2(Weight::exponent);
+        constexpr float rest = power_of_2(Weight::exponent - Weight::power);
+        const uint32_t known = far;
         unroll<count>([&](auto i) {
             const int run = i.value * sharers + (sharers > 1 ? lane % sharers : 0);
+            const uint32_t low = 1u << 2 * i.value, high = 2 * low;
             float levels[2];
             Weight::levels(sides, tensors, lane >> 2, run, levels);
-            held[i.value] = Type::round(levels[0] * rest, levels[1] * rest);
-            if constexpr (Weight::power != 0) usual = usual && in_range(levels[0]) && in_range(levels[1]);
+            held[i.value] = Type::round(levels[0] * (known & low ? rest : usual),
+                                        levels[1] * (known & high ? rest : usual));
+            if constexpr (Weight::power != 0)
+                far |= (is_far(levels[0]) ? low : 0) | (is_far(levels[1]) ? high : 0);
         });
     }
 
-    WOOTZ_FN static bool in_range(float level) {
-        constexpr float least = power_of_2(Weight::least), most = power_of_2(Weight::most);
+    WOOTZ_FN static bool is_far(float level) {
+        constexpr float bound = power_of_2(Weight::bound);
         const float size = fabsf(level);
-        return size <= most && (least == 0 || size >= least || size == 0);  // NaN is not
+        return Weight::power > 0 ? size > bound : size < bound && size != 0;
     }
 
-    // That of a run.
-    template <int Run, bool>
-    WOOTZ_FN uint32_t pair() const {
-        const uint32_t own = held[Run / sharers];
+    // What a run's lane has.
+    template <int Run>
+    WOOTZ_FN static uint32_t of_run(uint32_t own) {
         if constexpr (sharers == 1) return own;
         return __shfl_sync(0xffffffff, own, Run % sharers, sharers);
+    }
+    // The scales of a run, and what they lack.
+    template <int Run>
+    WOOTZ_FN uint32_t pair() const {
+        return of_run<Run>(held[Run / sharers]);
+    }
+    template <int Run>
+    WOOTZ_FN uint32_t lift() const {
+        constexpr float factor = power_of_2(Weight::power);
+        const uint32_t bits = of_run<Run>(far) >> (2 * (Run / sharers));
+        return Type::round(bits & 1 ? factor : 1, bits & 2 ? factor : 1);
     }
 };
 
@@ -70,7 +87,7 @@ struct Scales<Weight, true> {
     using Type = typename Weight::Type;
     static constexpr int count = Weight::runs / 2;  // a word has two runs' of two rows
     uint32_t held[count];
-    bool apart;
+    bool some_far;  // in the warp: then all are taken for it
 
     WOOTZ_FN void load(const uint8_t* sides, const float*, int lane) {
         const uint8_t* from = sides + (lane >> 2) * (4 * count);
@@ -87,7 +104,7 @@ struct Scales<Weight, true> {
         }
         uint32_t beyond = 0;
         unroll<count>([&](auto i) { beyond |= out_of_range(held[i.value]); });
-        apart = __any_sync(0xffffffff, beyond != 0);
+        some_far = __any_sync(0xffffffff, beyond != 0);
     }
 
     // Not 0 where one of four codes, or what it is with the exponent, is not of a normal number.
@@ -101,18 +118,25 @@ struct Scales<Weight, true> {
         }
     }
 
-    // Apart: `apart`, which the caller knows.
-    template <int Run, bool Apart>
+    // The codes of a run, in the low bytes of each half-word.
+    template <int Run>
+    WOOTZ_FN uint32_t codes() const {
+        return __byte_perm(held[Run / 2], 0, 0x4140 + Run % 2 * 0x202);
+    }
+    template <int Run>
     WOOTZ_FN uint32_t pair() const {
-        constexpr int at = Run % 2 * 2;
-        const uint32_t codes = __byte_perm(held[Run / 2], 0, 0x4140 + at * 0x101);
-        if constexpr (Apart) {
-            constexpr float rest = power_of_2(Weight::exponent - Weight::power);
-            return Type::round(fragment::power_f32(codes & 255) * rest,
-                               fragment::power_f32(codes >> 16) * rest);
-        } else {
-            return codes * 128 + Weight::exponent * 128 * 0x10001;
-        }
+        return codes<Run>() * 128 + Weight::exponent * 128 * 0x10001;
+    }
+    template <int Run>
+    WOOTZ_FN uint32_t far_pair() const {
+        constexpr float rest = power_of_2(Weight::exponent - Weight::power);
+        const uint32_t both = codes<Run>();
+        return Type::round(fragment::power_f32(both & 255) * rest, fragment::power_f32(both >> 16) * rest);
+    }
+    template <int Run>
+    WOOTZ_FN uint32_t lift() const {
+        constexpr float factor = power_of_2(Weight::power);
+        return Type::round(factor, factor);
     }
 };
 
@@ -154,38 +178,30 @@ struct Lane {
             }
         });
         if constexpr (scales) {
-            const auto scale = [&](auto apart) {
+            // pair: of a run, rows g and g + 8.
+            const auto multiply = [&](auto pair) {
                 unroll<Count>([&](auto i) {
-                    constexpr int run = (First + i.value) * 16 / Weight::run;
-                    const uint32_t pair = of.template pair<run, apart.value>();
+                    const uint32_t both = pair(Index<(First + i.value) * 16 / Weight::run>{});
                     uint32_t (&to)[4] = a[i.value];
-                    to[0] = Type::mul2(to[0], both_low(pair));
-                    to[1] = Type::mul2(to[1], both_high(pair));
-                    to[2] = Type::mul2(to[2], both_low(pair));
-                    to[3] = Type::mul2(to[3], both_high(pair));
+                    to[0] = Type::mul2(to[0], both_low(both));
+                    to[1] = Type::mul2(to[1], both_high(both));
+                    to[2] = Type::mul2(to[2], both_low(both));
+                    to[3] = Type::mul2(to[3], both_high(both));
                 });
             };
+            const auto usual = [&](auto run) { return of.template pair<run.value>(); };
+            const auto lift = [&](auto run) { return of.template lift<run.value>(); };
             if constexpr (!Weight::powers) {
+                multiply(usual);
                 if constexpr (Weight::power != 0)
-                    if (of.apart) lift(a);
-                scale(Index<0>{});
-            } else if (of.apart) {
-                if constexpr (Weight::power != 0) lift(a);
-                scale(Index<1>{});
+                    if (of.some_far) multiply(lift);
+            } else if (of.some_far) {  // small ones, too
+                if constexpr (Weight::power != 0) multiply(lift);
+                multiply([&](auto run) { return of.template far_pair<run.value>(); });
             } else {
-                scale(Index<0>{});
+                multiply(usual);
             }
         }
-    }
-
-    // Decoded values times 2^power.
-    template <int Count>
-    WOOTZ_FN static void lift(uint32_t (&a)[Count][4]) {
-        constexpr float factor = power_of_2(Weight::power);
-        const uint32_t power = Type::round(factor, factor);
-#pragma unroll
-        for (int i = 0; i < Count; i++)
-            for (int r = 0; r < 4; r++) a[i][r] = Type::mul2(a[i][r], power);
     }
 };
 

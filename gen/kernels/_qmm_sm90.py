@@ -1,7 +1,8 @@
 """Entries of qmm_packed on warpgroup MMA (cutlass/qmm_sm90.cuh), where rows of x are multiples of 16 bytes.
 
 A tile of the result is 128 rows of w by `columns` rows of x. Blocks are persistent, one a multiprocessor;
-tiles left over when all have had the same number are cut along k, and their sums meet in the workspace.
+tiles left over when all have had the same number are one run of units that blocks share, and the sums of a
+tile that several have meet in the workspace.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from math import frexp, gcd, isfinite
 from ..formats.axes import Format
 from ..formats.fragment import Fragment, fragment
 from ..lower.functor import KINDS, Weights, functor
+from ..lower.pairs import Kind
 from ..lower.wgmma import wgmmas
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance, TensorMap
@@ -28,9 +30,6 @@ SUITS: tuple[Formula, ...] = (["eq", ["mod", "k", 8], 0], ["lt", ["max", "m", "k
 
 CHUNK = 64
 """Columns of x in 128 bytes, the width of the swizzle."""
-
-SMALL = 5
-"""Values up to 2^(SMALL + 1) need no help: their scales are at most so much smaller than the weights."""
 
 MANY = 20
 """Code words of a lane beside which two batches of four steps leave too few registers."""
@@ -113,14 +112,13 @@ def rings(columns: int, layout: Fragment, most: int) -> Rings | None:
     return None
 
 
-def power(fmt: Format, dtype: str, exponent: int) -> int:
-    """Of two, that decoded values (which lack 2^-exponent) are multiplied by before their scale. The scale,
-    with what is left, has to be one of the dtype's normal numbers whenever the weights are: f16 has few."""
-    if dtype == "bf16":
-        return exponent
+def far(fmt: Format, kind: Kind, exponent: int) -> tuple[int, int]:
+    """Power and bound of cutlass/qmm_sm90_lane.cuh. Where decoded values are below 2, scales alone can be too
+    large. Where they are larger, scales can be too small: in f16, which has fewer exponents than they."""
     most = max(abs(v) for v in fmt.element.values() if isfinite(v))
-    digits = frexp(most)[1] - 1
-    return exponent - digits if exponent or not 0 <= digits <= SMALL else 0
+    if frexp(most)[1] <= exponent + 1:
+        return max(0, min(exponent, kind.bias)), kind.bias - exponent
+    return (1 - kind.bias if kind.name == "f16" else 0), 1 - kind.bias - exponent
 
 
 def usual(layout: Fragment, most: int) -> list[Rings]:
@@ -193,8 +191,7 @@ def shared_text(
     """The decoder's type, and the texts that it and the tiles need."""
     weights = decoder(fmt, dtype, target)
     kind, exponent = weights.kind, weights.plan.exponent
-    least, most = 1 - kind.bias - exponent, kind.bias - exponent
-    numbers = power(fmt, dtype, exponent), least, most, str(powers(weights)).lower()
+    numbers = *far(fmt, kind, exponent), str(powers(weights)).lower()
     weight = f"warpgroup::Folded<{weights.name}_rows, {', '.join(map(str, numbers))}>"
     widths = (width for tile in tiles for width in tile.widths)
     text = functor(fmt, dtype, target, weights.name, weights.bare)
@@ -239,18 +236,20 @@ def maps(tile: Rings, dtype: str, rows: Formula) -> tuple[TensorMap, ...]:
 
 
 def _workspace(tile: Rings, layout: Fragment) -> Formula:
-    """What the parts of tiles left over need, if they are cut."""
+    """What the parts of tiles left over need, if blocks share those: where each saves two units by it."""
     tiles: Formula = ["mul", ["ceildiv", "n", ROWS], ["ceildiv", "m", tile.columns]]
+    units: Formula = ["ceildiv", "k", layout.columns]
     rest: Formula = ["mod", tiles, "sms"]
-    cut: Formula = ["and", ["gt", rest, 0], ["le", ["mul", rest, 2], "sms"]]
-    return ["mul", cut, parts(tile, layout)]
+    run: Formula = ["mul", rest, units]
+    blocks: Formula = ["max", 1, ["min", "sms", ["div", run, 2]]]
+    pays: Formula = ["le", ["add", ["ceildiv", run, blocks], 2], units]
+    return ["mul", ["and", ["gt", rest, 0], pays], parts(tile, rest)]
 
 
-def parts(tile: Rings, layout: Fragment) -> Formula:
-    """Two counters and a part of sums a block, if k is long enough for two."""
-    deep: Formula = ["ge", ["ceildiv", "k", layout.columns], 4]
+def parts(tile: Rings, rest: Formula) -> Formula:
+    """Two counters and a part of sums for each block and for each tile left over, `rest` at most."""
     counters: Formula = ["mul", ["ceildiv", ["mul", "sms", 8], 128], 128]
-    return ["mul", deep, ["add", counters, ["mul", "sms", ROWS * tile.columns * 4]]]
+    return ["add", counters, ["mul", ["add", "sms", rest], ROWS * tile.columns * 4]]
 
 
 def arguments(layout: Fragment, arrays: tuple[str, ...], sizes: tuple[str, ...]) -> tuple[Arg, ...]:

@@ -161,9 +161,12 @@ SCALES = {
     ("fp4", "bf16"): [-140, -60, 0, 1, 2, 80],
     ("nvfp8_f16", "bf16"): [-20, 0, 15],
     ("int4", "f16"): [-24, -14, -13, 0, 6],
+    ("int6", "f16"): [-18, -16, -14, 0],
     ("fp4_f16", "f16"): [-24, -8, 0, 1, 2],
+    ("fp8_e4m3", "f16"): [-20, -17, -15, 0, 6],
+    ("fp8_e5m2", "f16"): [-26, -20, -15, -2, -1],
 }
-"""Powers of two, of 16 rows each, some of them past those that take what decoded values lack."""
+"""Powers of two, of 16 rows each, some of them far. (Of five, rows g and g + 8 have unlike ones.)"""
 
 
 def scaled(fmt: str, dtype: str, m: int, k: int, powers: list[int], each: int = 16) -> dict[str, Any]:
@@ -203,20 +206,21 @@ def test_scales_of_any_size(fmt: str, dtype: str, columns: int) -> None:
     compared_by_scale(fmt, dtype, columns)
 
 
-@pytest.mark.parametrize("fmt", [fmt for fmt, dtype in SCALES if dtype == "bf16"])
-def test_neighbours_of_any_scale(fmt: str) -> None:
-    """Rows that a warp decodes together, in bf16, which has all scales."""
-    compared_by_scale(fmt, "bf16", 16, each=1, turns=5)
+@pytest.mark.parametrize(("fmt", "dtype"), SCALES)
+def test_neighbours_of_any_scale(fmt: str, dtype: str) -> None:
+    """Rows that a warp decodes together."""
+    compared_by_scale(fmt, dtype, 16, each=1, turns=5)
 
 
 @pytest.mark.parametrize(
     ("fmt", "dtype", "old", "new"),
     [
-        ("fp4", "bf16", "apart = __any_sync(0xffffffff, !usual)", "apart = false"),
+        ("fp4", "bf16", "some_far = __any_sync(0xffffffff, far != 0)", "some_far = false"),
         ("mxfp4", "bf16", "return codes & tops", "return 0"),
         ("mxint4", "bf16", "(codes - ones) & ~codes", "0"),
-        ("mxfp4", "bf16", "if constexpr (Weight::power != 0) lift(a);", ""),
-        ("fp4_f16", "f16", "if (of.apart) lift(a);", ""),
+        ("mxfp4", "bf16", "if constexpr (Weight::power != 0) multiply(lift);", ""),
+        ("fp4_f16", "f16", "if (of.some_far) multiply(lift);", ";"),
+        ("int6", "f16", "size < bound &&", "false &&"),
     ],
 )
 def test_a_mistake_with_scales_is_found(fmt: str, dtype: str, old: str, new: str) -> None:
@@ -226,6 +230,23 @@ def test_a_mistake_with_scales_is_found(fmt: str, dtype: str, old: str, new: str
 
     with pytest.raises(AssertionError):
         compared_by_scale(fmt, dtype, 16, change)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("known & low ? rest", "known ? rest"),
+        ("bits & 2 ? factor", "bits & 1 ? factor"),
+        ("far = 0;", "far = ~0u;"),
+    ],
+)
+def test_a_mistake_with_neighbours_is_found(old: str, new: str) -> None:
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    with pytest.raises(AssertionError):
+        compared_by_scale("fp8_e4m3", "f16", 16, change, each=1, turns=5)
 
 
 def test_a_scale_that_is_no_number() -> None:

@@ -18,10 +18,9 @@ from wootz.formulas import compile_formula
 
 from gen.formats.axes import Format
 from gen.formats.fragment import fragment
-from gen.formats.grammar import format_of
 from gen.kernels import _qmm_sm90 as qmm
 from gen.lower import templates
-from gen.lower.functor import KINDS, Weights
+from gen.lower.functor import KINDS
 from gen.lower.wgmma import COLUMNS, wgmma, wgmmas
 from gen.manifest.target import Target
 from gen.plan import cells as plan
@@ -130,16 +129,20 @@ def test_every_aligned_shape_has_an_entry_and_no_other(name: str, dtype: str) ->
 
 
 @pytest.mark.parametrize("name", formats())
-def test_scales_are_normal_numbers_where_weights_are(name: str) -> None:
-    fmt = formats()[name]
-    most = max(abs(v) for v in fmt.element.values() if isfinite(v))
-    for dtype in ("f16", "bf16"):
-        exponent = Weights(fmt, KINDS[dtype], TARGET, "W").plan.exponent
-        power = qmm.power(fmt, dtype, exponent)
-        # The largest weight is at most 64 times, and at least a half of, what multiplies it in the end.
-        shift = frexp(most)[1] - 1 - (exponent - power)
-        assert 0 <= shift <= qmm.SMALL or dtype == "bf16"
-        assert dtype != "bf16" or power == exponent
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_scales_are_normal_numbers(name: str, dtype: str) -> None:
+    """Whatever multiplies decoded values: scales with the exponent that those lack, or far ones with less."""
+    fmt, kind = formats()[name], KINDS[dtype]
+    exponent = qmm.decoder(fmt, dtype, TARGET).plan.exponent
+    power, bound = qmm.far(fmt, kind, exponent)
+    digits = frexp(max(abs(v) for v in fmt.element.values() if isfinite(v)))[1]
+    sizes = range(-28, 16) if dtype == "f16" else range(-126, 128)
+    for size in sizes:  # of scales: 2^size, up to nearly twice as much
+        is_far = size >= bound if power > 0 else power < 0 and size < bound
+        taken, largest = size + exponent - power * is_far, size + digits  # weights are below 2^largest
+        assert taken <= kind.bias or largest > kind.bias + 1
+        assert taken >= 1 - kind.bias or largest <= 1 - kind.bias
+    assert kind.value(kind.bits(2.0**power)) == 2.0**power
 
 
 def test_the_widest_tile_is_taken_where_there_are_enough() -> None:
@@ -201,12 +204,15 @@ DRIVER = """
 struct W { static constexpr int unit_k = 256, unit_bytes = 2048; };
 using S = warpgroup::Tile<%d, 1, 1, 4, 2, 4>;
 using Share = warpgroup::Work<W, S>;
-// How often each unit of each tile was given out, and as which parts. -> parts of the tiles left over.
-extern "C" int divide(unsigned m, unsigned n, unsigned k, unsigned blocks, int* times, int* cut) {
+// How often each unit of each tile was given out, and which parts of it; places: how often each place of a
+// part is taken. -> units of the longest block, negative: what is wrong.
+extern "C" int divide(unsigned m, unsigned n, unsigned k, unsigned blocks, int* times, int* cut,
+                      int* places) {
     warpgroup::Problem p = {};
     p.m = m, p.n = n, p.k = k;
     gridDim.x = blocks;
-    const unsigned units = Share::units(p);
+    const unsigned units = Share::Divided::units(p);
+    unsigned most = 0;
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
         unsigned total = 0;
         Share work(p);
@@ -214,16 +220,20 @@ extern "C" int divide(unsigned m, unsigned n, unsigned k, unsigned blocks, int* 
         for (; work.more(); work.next()) {
             if (work.place().row >= n || work.place().token >= m) return -1;
             if (!work.whole()) {
-                const unsigned count = Share::parts(p);
-                if (count < 2 || blockIdx.x - blockIdx.x %% count + count > blocks) return -2;
-                cut[work.tile] |= 1 << blockIdx.x %% count;
+                const Share::Divided divided(p);
+                const unsigned first = divided.owner(work.number() * units),
+                               last = divided.owner(work.number() * units + units - 1);
+                if (blockIdx.x < first || blockIdx.x > last || first == last) return -2;
+                cut[work.tile] += 1 + (last - first + 1 << 16);
+                places[blockIdx.x + work.number()]++;
             }
             for (unsigned u = work.first(); u < work.last(); u++) times[work.tile * units + u]++;
             total += work.last() - work.first();
         }
         if (total != expected) return -3;
+        most = max(most, total);
     }
-    return Share::parts(p);
+    return most;
 }
 """
 
@@ -261,6 +271,8 @@ SHAPES = [
         (257, 129, 1032),
         (1000, 5000, 520),
         (700, 40 * 128, 768),
+        (16, 14336, 4096),
+        (300, 131 * 128, 2048),
     ]
     for blocks in (1, 7, 132)
 ]
@@ -270,21 +282,29 @@ SHAPES = [
 def test_blocks_share_every_unit_once(divide: ctypes.CDLL, m: int, n: int, k: int, blocks: int) -> None:
     tiles, units = -(-m // 256) * -(-n // 128), -(-k // 256)
     times, cut = (ctypes.c_int * (tiles * units))(), (ctypes.c_int * tiles)()
-    parts = divide.divide(m, n, k, blocks, times, cut)
-    assert parts >= 1
+    places = (ctypes.c_int * (2 * blocks))()
+    longest = divide.divide(m, n, k, blocks, times, cut, places)
+    assert longest > 0
     assert set(times) == {1}
-    rest = tiles % blocks
-    assert [c for c in cut if c] == ([2**parts - 1] * rest if parts > 1 else [])
-    workspace = compile_formula(entries("int4", "bf16")[-1].workspace, NAMES)
-    size = workspace({"m": m, "n": n, "k": k, "sms": blocks})
-    assert bool(size) == (parts > 1)
-    assert not size or size >= blocks * (8 + 128 * 256 * 4)
+    assert set(places) <= {0, 1}
+    shared = [c for c in cut if c]
+    assert all(c % 2**16 * (c % 2**16) == c >> 16 for c in shared)  # each part counts all
+    rest, even = tiles % blocks, tiles // blocks * units
+    saved = even + units * (rest > 0) - longest
+    assert bool(shared) == (saved >= 2)
+    assert saved == 0 or longest - even == -(-rest * units // min(blocks, rest * units // 2))
+    size = compile_formula(entries("int4", "bf16")[-1].workspace, NAMES)(
+        {"m": m, "n": n, "k": k, "sms": blocks}
+    )
+    taken = [i for i, times in enumerate(places) if times]
+    assert bool(size) == bool(shared)
+    assert not size or size >= blocks * 8 + (taken[-1] + 1) * (4 * 128 * 256)
 
 
 def test_a_block_that_takes_a_unit_twice_is_seen(divide: ctypes.CDLL) -> None:
-    times, cut = (ctypes.c_int * 1)(), (ctypes.c_int * 1)()
+    times, cut, places = (ctypes.c_int * 1)(), (ctypes.c_int * 1)(), (ctypes.c_int * 2)()
     times[0] = 1
-    assert divide.divide(1, 1, 8, 1, times, cut) == 1
+    assert divide.divide(1, 1, 8, 1, times, cut, places) == 1
     assert set(times) == {2}
 
 
@@ -298,11 +318,3 @@ def test_it_declares_what_it_needs() -> None:
 
 def test_other_targets_are_told_apart() -> None:
     assert not {"wgmma", "tma"} <= Target("old", "cuda", "arch", frozenset({"mma"})).features
-
-
-def test_small_weights_do_not_ask_for_large_scales() -> None:
-    table = [i / 100 for i in range(-8, 8)]
-    fmt, wrong = format_of("small", {"element": {"codebook": table}, "block": 32, "scale": "f16"})
-    assert fmt is not None, wrong
-    exponent = Weights(fmt, KINDS["f16"], TARGET, "W").plan.exponent
-    assert 0.5 <= 0.08 * 2.0 ** (qmm.power(fmt, "f16", exponent) - exponent) <= 64
