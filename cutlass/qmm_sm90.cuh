@@ -206,7 +206,8 @@ WOOTZ_FN void consume(const P& p, uint8_t* shared) {
         uint8_t* results = shared + Plan::results + half * Plan::half;
         bool whole = add_groups<Shape>(sums, reinterpret_cast<float4*>(results), group, half, first);
         if (whole && !work.whole())
-            whole = add_parts<Shape>(work, sums, reinterpret_cast<uint32_t*>(shared + Plan::flags), half);
+            whole =
+                add_parts<Weight, Shape>(p, sums, reinterpret_cast<uint32_t*>(shared + Plan::flags), half);
         if (whole) store_tile<Type, Shape>(p, sums, results, work.place(), half);
         done += here;
         work.next();

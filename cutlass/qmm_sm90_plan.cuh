@@ -111,52 +111,30 @@ struct Problem {
     WOOTZ_FN void prepare() const {}
 };
 
-// What is to be divided. Whole tiles first, the same number for every block. The tiles left over, too few for
-// all, are one run of units, of which blocks that are neighbours take equal parts, wherever tiles end in it;
-// or one each, where parts would save less than two units.
+// What is to be divided. Whole tiles first, the same number for every block. Of the tiles left over, too few
+// for all, each is cut along k into `parts`, one a block.
 template <class Weight, class Shape, class P>
 struct Division {
     WOOTZ_FN static uint32_t units(const P& p) { return (p.k + Weight::unit_k - 1) / Weight::unit_k; }
     WOOTZ_FN static uint32_t all(const P& p) { return p.template tiles<Shape>(); }
-
-    uint32_t rest;    // tiles left over
-    uint32_t blocks;  // that share them
-    uint32_t each;    // units of one of those, or one more
-    uint32_t more;    // of them have one more: the first
-
-    WOOTZ_FN explicit Division(const P& p) : rest(all(p) % gridDim.x) {
-        const uint32_t tile = units(p), run = rest * tile;
-        blocks = min(gridDim.x, run / 2);
-        each = blocks ? run / blocks : 0;
-        more = run - each * blocks;
-        if (each + (more != 0) + 2 <= tile) return;
-        blocks = rest;
-        each = tile;
-        more = 0;
-    }
-    // The first unit of a block, in the run.
-    WOOTZ_FN uint32_t start(uint32_t block) const {
-        block = min(block, blocks);
-        return block * each + min(block, more);
-    }
-    // The block that has a unit of the run.
-    WOOTZ_FN uint32_t owner(uint32_t unit) const {
-        const uint32_t longer = more * (each + 1);
-        return unit < longer ? unit / (each + 1) : more + (unit - longer) / each;
+    // Into how many the tiles left over are cut: no part is shorter than two units.
+    WOOTZ_FN static uint32_t parts(const P& p) {
+        const uint32_t rest = all(p) % gridDim.x;
+        return rest ? max(1u, min(gridDim.x / rest, units(p) / 2)) : 1;
     }
 };
 
-// What a block works on: whole tiles (neighbours, or of P::many matrices in turn with the other blocks), then
-// its part. What follows from the problem is computed anew: consumers have no register to spare.
+// What a block works on: whole tiles (neighbours; those of P::many matrices in turn with the other blocks, so
+// that all at work at one time are neighbours), then its part.
 template <class Weight, class Shape, class P = Problem>
-struct Work {
-    using Divided = Division<Weight, Shape, P>;
+struct Work : Division<Weight, Shape, P> {
+    using Base = Division<Weight, Shape, P>;
     const P& p;
     uint32_t tile;        // of 128 rows x Columns tokens
     uint32_t begin, end;  // units along k
 
-    WOOTZ_FN explicit Work(const P& problem) : p(problem), begin(0), end(units()) {
-        const uint32_t whole = all() / gridDim.x;
+    WOOTZ_FN explicit Work(const P& problem) : p(problem), begin(0), end(Base::units(p)) {
+        const uint32_t whole = Base::all(p) / gridDim.x;
         tile = P::many ? blockIdx.x : blockIdx.x * whole;
         if (whole == 0) take_part();
     }
@@ -164,37 +142,27 @@ struct Work {
     WOOTZ_FN Place place() const { return p.template place<Shape>(tile); }
     WOOTZ_FN uint32_t first() const { return begin; }
     WOOTZ_FN uint32_t last() const { return end; }
-    WOOTZ_FN bool whole() const { return end - begin == units(); }
-    // Its number among the tiles left over.
-    WOOTZ_FN uint32_t number() const { return tile - all() / gridDim.x * gridDim.x; }
+    WOOTZ_FN bool whole() const { return end - begin == Base::units(p); }
     WOOTZ_FN void next() {
-        const uint32_t whole = all() / gridDim.x;
-        if (tile >= whole * gridDim.x) {
-            take(Divided(p), number() + 1);
+        const uint32_t whole = Base::all(p) / gridDim.x, rest_from = whole * gridDim.x;
+        if (tile >= rest_from) {
+            end = begin;
             return;
         }
         tile += P::many ? gridDim.x : 1;
-        if (tile >= (P::many ? whole * gridDim.x : (blockIdx.x + 1) * whole)) take_part();
+        if (tile >= (P::many ? rest_from : (blockIdx.x + 1) * whole)) take_part();
+    }
+    WOOTZ_FN void take_part() {
+        const uint32_t rest = Base::all(p) % gridDim.x, count = Base::parts(p), part = blockIdx.x % count;
+        tile = Base::all(p) - rest + blockIdx.x / count;
+        begin = part * Base::units(p) / count;
+        end = blockIdx.x < rest * count ? (part + 1) * Base::units(p) / count : begin;
     }
     // Units of the block, over all its tiles.
     WOOTZ_FN uint32_t total() const {
-        const Divided divided(p);
-        return all() / gridDim.x * units() + divided.start(blockIdx.x + 1) - divided.start(blockIdx.x);
-    }
-
-  private:
-    WOOTZ_FN uint32_t units() const { return Divided::units(p); }
-    WOOTZ_FN uint32_t all() const { return Divided::all(p); }
-    WOOTZ_FN void take_part() {
-        const Divided divided(p);
-        take(divided, divided.start(blockIdx.x) / units());
-    }
-    // What the block has of a tile left over; nothing past its part.
-    WOOTZ_FN void take(const Divided& divided, uint32_t number) {
-        const uint32_t tile_begin = number * units(), tile_end = tile_begin + units();
-        tile = all() - divided.rest + number;
-        begin = max(divided.start(blockIdx.x), tile_begin) - tile_begin;
-        end = min(max(divided.start(blockIdx.x + 1), tile_begin), tile_end) - tile_begin;
+        Work part = *this;
+        part.take_part();
+        return Base::all(p) / gridDim.x * Base::units(p) + part.end - part.begin;
     }
 };
 

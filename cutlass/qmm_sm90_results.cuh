@@ -78,23 +78,20 @@ WOOTZ_FN bool add_groups(float (&sums)[Shape::columns / 2], float4* partial, int
 
 // Sums the parts of a tile. A block leaves its part in the workspace; the last one to come adds them all, in
 // order, and returns true. (Two it adds without leaving its own: the sum of two has no order.) So the result
-// never depends on who is last. The workspace begins with a counter for each half of a tile left over, zero
-// before and after; a part's place is its block's number plus its tile's, which no other part has.
-template <class Shape, class Work>
-WOOTZ_FN bool add_parts(const Work& work, float (&sums)[Shape::columns / 2], uint32_t* flags, int half) {
+// never depends on who is last. The workspace begins with a counter for each block's half, zero before and
+// after, then has a part for each.
+template <class Weight, class Shape, class P>
+WOOTZ_FN bool add_parts(const P& p, float (&sums)[Shape::columns / 2], uint32_t* flags, int half) {
     constexpr int vectors = Shape::columns / 8;
-    const typename Work::Divided divided(work.p);
-    const uint32_t number = work.number(), units = Work::Divided::units(work.p);
-    const uint32_t first = divided.owner(number * units),
-                   last_one = divided.owner(number * units + units - 1);
-    const uint32_t count = last_one - first + 1, part = blockIdx.x - first;
+    const uint32_t count = Work<Weight, Shape, P>::parts(p), part = blockIdx.x % count,
+                   first = blockIdx.x - part;
     const int thread = threadIdx.x & 127;
-    uint32_t* counter = reinterpret_cast<uint32_t*>(work.p.workspace) + 2 * number + half;
+    uint32_t* counter = reinterpret_cast<uint32_t*>(p.workspace) + 2 * first + half;
     if (thread == 0) flags[half] = atomicAdd(counter, 1) & 0xffff;
     named_barrier<128>(1 + half);
     const bool last = flags[half] == count - 1;
-    float4* parts = reinterpret_cast<float4*>(work.p.workspace + (gridDim.x * 8 + 127) / 128 * 128) +
-                    ((first + number) * 2ull + half) * (vectors * 128) + thread;
+    float4* parts = reinterpret_cast<float4*>(p.workspace + (gridDim.x * 8 + 127) / 128 * 128) +
+                    (first * 2ull + half) * (vectors * 128) + thread;
     if (!last || count > 2) {
         float4* mine = parts + part * 2ull * (vectors * 128);
 #pragma unroll

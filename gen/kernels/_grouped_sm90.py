@@ -58,7 +58,7 @@ def instances(mode: Mode, fmt: Format, dtype: str, target: Target) -> Iterator[I
             (*SUITS, *_listed(mode, tile), *few),
             shared=tile.shared(layout) + LIST,
             maps=qmm.maps(tile, dtype, mode.rows),
-            workspace=["mul", ["ge", ["ceildiv", "k", layout.columns], 4], qmm.parts(tile, "sms")],
+            workspace=qmm.parts(tile, layout),
             zeroed=True,
             pdl=True,
             gate="hgmma+utmaldg",

@@ -1,8 +1,7 @@
 """Entries of qmm_packed on warpgroup MMA (cutlass/qmm_sm90.cuh), where rows of x are multiples of 16 bytes.
 
 A tile of the result is 128 rows of w by `columns` rows of x. Blocks are persistent, one a multiprocessor;
-tiles left over when all have had the same number are one run of units that blocks share, and the sums of a
-tile that several have meet in the workspace.
+tiles left over when all have had the same number are cut along k, and their sums meet in the workspace.
 """
 
 from __future__ import annotations
@@ -236,20 +235,18 @@ def maps(tile: Rings, dtype: str, rows: Formula) -> tuple[TensorMap, ...]:
 
 
 def _workspace(tile: Rings, layout: Fragment) -> Formula:
-    """What the parts of tiles left over need, if blocks share those: where each saves two units by it."""
+    """What the parts of tiles left over need, if they are cut."""
     tiles: Formula = ["mul", ["ceildiv", "n", ROWS], ["ceildiv", "m", tile.columns]]
-    units: Formula = ["ceildiv", "k", layout.columns]
     rest: Formula = ["mod", tiles, "sms"]
-    run: Formula = ["mul", rest, units]
-    blocks: Formula = ["max", 1, ["min", "sms", ["div", run, 2]]]
-    pays: Formula = ["le", ["add", ["ceildiv", run, blocks], 2], units]
-    return ["mul", ["and", ["gt", rest, 0], pays], parts(tile, rest)]
+    cut: Formula = ["and", ["gt", rest, 0], ["le", ["mul", rest, 2], "sms"]]
+    return ["mul", cut, parts(tile, layout)]
 
 
-def parts(tile: Rings, rest: Formula) -> Formula:
-    """Two counters and a part of sums for each block and for each tile left over, `rest` at most."""
+def parts(tile: Rings, layout: Fragment) -> Formula:
+    """Two counters and a part of sums a block, if k is long enough for two."""
+    deep: Formula = ["ge", ["ceildiv", "k", layout.columns], 4]
     counters: Formula = ["mul", ["ceildiv", ["mul", "sms", 8], 128], 128]
-    return ["add", counters, ["mul", ["add", "sms", rest], ROWS * tile.columns * 4]]
+    return ["mul", deep, ["add", counters, ["mul", "sms", ROWS * tile.columns * 4]]]
 
 
 def arguments(layout: Fragment, arrays: tuple[str, ...], sizes: tuple[str, ...]) -> tuple[Arg, ...]:

@@ -204,15 +204,12 @@ DRIVER = """
 struct W { static constexpr int unit_k = 256, unit_bytes = 2048; };
 using S = warpgroup::Tile<%d, 1, 1, 4, 2, 4>;
 using Share = warpgroup::Work<W, S>;
-// How often each unit of each tile was given out, and which parts of it; places: how often each place of a
-// part is taken. -> units of the longest block, negative: what is wrong.
-extern "C" int divide(unsigned m, unsigned n, unsigned k, unsigned blocks, int* times, int* cut,
-                      int* places) {
+// How often each unit of each tile was given out, and as which parts. -> parts of the tiles left over.
+extern "C" int divide(unsigned m, unsigned n, unsigned k, unsigned blocks, int* times, int* cut) {
     warpgroup::Problem p = {};
     p.m = m, p.n = n, p.k = k;
     gridDim.x = blocks;
-    const unsigned units = Share::Divided::units(p);
-    unsigned most = 0;
+    const unsigned units = Share::units(p);
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
         unsigned total = 0;
         Share work(p);
@@ -220,20 +217,16 @@ extern "C" int divide(unsigned m, unsigned n, unsigned k, unsigned blocks, int* 
         for (; work.more(); work.next()) {
             if (work.place().row >= n || work.place().token >= m) return -1;
             if (!work.whole()) {
-                const Share::Divided divided(p);
-                const unsigned first = divided.owner(work.number() * units),
-                               last = divided.owner(work.number() * units + units - 1);
-                if (blockIdx.x < first || blockIdx.x > last || first == last) return -2;
-                cut[work.tile] += 1 + (last - first + 1 << 16);
-                places[blockIdx.x + work.number()]++;
+                const unsigned count = Share::parts(p);
+                if (count < 2 || blockIdx.x - blockIdx.x %% count + count > blocks) return -2;
+                cut[work.tile] |= 1 << blockIdx.x %% count;
             }
             for (unsigned u = work.first(); u < work.last(); u++) times[work.tile * units + u]++;
             total += work.last() - work.first();
         }
         if (total != expected) return -3;
-        most = max(most, total);
     }
-    return most;
+    return Share::parts(p);
 }
 """
 
@@ -282,29 +275,21 @@ SHAPES = [
 def test_blocks_share_every_unit_once(divide: ctypes.CDLL, m: int, n: int, k: int, blocks: int) -> None:
     tiles, units = -(-m // 256) * -(-n // 128), -(-k // 256)
     times, cut = (ctypes.c_int * (tiles * units))(), (ctypes.c_int * tiles)()
-    places = (ctypes.c_int * (2 * blocks))()
-    longest = divide.divide(m, n, k, blocks, times, cut, places)
-    assert longest > 0
+    parts = divide.divide(m, n, k, blocks, times, cut)
+    assert parts >= 1
     assert set(times) == {1}
-    assert set(places) <= {0, 1}
-    shared = [c for c in cut if c]
-    assert all(c % 2**16 * (c % 2**16) == c >> 16 for c in shared)  # each part counts all
-    rest, even = tiles % blocks, tiles // blocks * units
-    saved = even + units * (rest > 0) - longest
-    assert bool(shared) == (saved >= 2)
-    assert saved == 0 or longest - even == -(-rest * units // min(blocks, rest * units // 2))
-    size = compile_formula(entries("int4", "bf16")[-1].workspace, NAMES)(
-        {"m": m, "n": n, "k": k, "sms": blocks}
-    )
-    taken = [i for i, times in enumerate(places) if times]
-    assert bool(size) == bool(shared)
-    assert not size or size >= blocks * 8 + (taken[-1] + 1) * (4 * 128 * 256)
+    rest = tiles % blocks
+    assert [c for c in cut if c] == ([2**parts - 1] * rest if parts > 1 else [])
+    workspace = compile_formula(entries("int4", "bf16")[-1].workspace, NAMES)
+    size = workspace({"m": m, "n": n, "k": k, "sms": blocks})
+    assert bool(size) == (parts > 1)
+    assert not size or size >= blocks * (8 + 128 * 256 * 4)
 
 
 def test_a_block_that_takes_a_unit_twice_is_seen(divide: ctypes.CDLL) -> None:
-    times, cut, places = (ctypes.c_int * 1)(), (ctypes.c_int * 1)(), (ctypes.c_int * 2)()
+    times, cut = (ctypes.c_int * 1)(), (ctypes.c_int * 1)()
     times[0] = 1
-    assert divide.divide(1, 1, 8, 1, times, cut, places) == 1
+    assert divide.divide(1, 1, 8, 1, times, cut) == 1
     assert set(times) == {2}
 
 
