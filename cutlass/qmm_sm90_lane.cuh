@@ -10,56 +10,81 @@
 namespace warpgroup {
 
 // A format's decoder, with how scales go into weights of 16 bits. Decoded values lack 2^exponent, which their
-// scales take. Some are far: of a size above 2^Bound (Power > 0), they would be infinite so, or below it and
-// not 0 (Power < 0), subnormal where their weights are not. Those take less by 2^Power, which the weights of
-// their run and row are multiplied by in the end. Power 0: none is far. Powers: scales are in E8M0.
-template <class Weight, int Power, int Bound, bool Powers>
+// scales take. Some are far: of a size above 2^Bound (Far > 0) they would be infinite so, or below it and not
+// 0 (Far < 0) subnormal where their weights are not. Far 0: none is. Bias: of the type's exponents. Powers:
+// scales are in E8M0.
+template <class Weight, int Far, int Bound, int Bias, bool Powers>
 struct Folded : Weight {
-    static constexpr int power = Power, bound = Bound;
+    static constexpr int far = Far, bound = Bound, bias = Bias;
     static constexpr bool powers = Powers;
 };
 
 // Packed pairs of scales (rows g and g + 8) of some runs of a unit. Of many runs each of a row's four lanes
-// converts every fourth; the pairs are handed round when they are used.
+// converts every fourth; the pairs are handed round when they are used. If some in the warp are far, then
+// either all take as much as brings the largest close to the type's largest number (Far > 0), or far ones
+// take what makes normal numbers of them (Far < 0), and weights are multiplied by the rest.
 template <class Weight, bool Powers = Weight::powers>
 struct Scales {
     using Type = typename Weight::Type;
     static constexpr int sharers = Weight::runs >= 4 ? 4 : 1, count = Weight::runs / sharers;
-    static_assert(2 * count <= 32, "two bits of a word each");
+    static constexpr int normal = 1 - Weight::bias;  // 2^normal is the smallest normal number
     uint32_t held[count];
-    uint32_t far;   // bit 2 i + h: whether that of row g + 8 h in held[i] is
-    bool some_far;  // in the warp
+    uint32_t rest;   // Far > 0: what weights are multiplied by, twice
+    uint32_t which;  // Far < 0: bit 2 i + h: whether that of row g + 8 h in held[i] is far
+    bool some_far;
 
     WOOTZ_FN void load(const uint8_t* sides, const float* tensors, int lane) {
-        far = 0;
-        fill(sides, tensors, lane);
-        if constexpr (Weight::power != 0) {
-            some_far = __any_sync(0xffffffff, far != 0);
-            if (some_far) fill(sides, tensors, lane);
+        const auto usual = [](int) { return Weight::exponent; };
+        which = 0;
+        fill(sides, tensors, lane, usual, [&](int at, float level) { which |= is_far(level) << at; });
+        if constexpr (Weight::far == 0) return;
+        some_far = __any_sync(0xffffffff, which != 0);
+        rest = 0;
+        if (!some_far) return;
+        if constexpr (Weight::far > 0) {
+            uint32_t most = 0;
+            fill(sides, tensors, lane, usual,
+                 [&](int, float level) { most = max(most, finite_bits(level)); });
+            const int size = static_cast<int>(warp_max(most) >> 23) - 127;
+            // As much as leaves to be taken what the type has a number for.
+            const int most_taken = min(Weight::exponent - normal, 127);
+            const int taken = max(min(-normal - size, most_taken), Weight::exponent - Weight::bias);
+            fill(sides, tensors, lane, [&](int) { return taken; }, [](int, float) {});
+            const float factor = power_of(Weight::exponent - taken);
+            rest = __shfl_sync(0xffffffff, Type::round(factor, factor), 0);  // known to be the warp's
+        } else {
+            const auto taken = [&](int at) { return Weight::exponent - (which >> at & 1 ? normal : 0); };
+            fill(sides, tensors, lane, taken, [](int, float) {});
         }
     }
 
-    // The scales, with what those take that are known to be far; and which are.
-    WOOTZ_FN void fill(const uint8_t* sides, const float* tensors, int lane) {
-        constexpr float usual = power_of_2(Weight::exponent);
-        constexpr float rest = power_of_2(Weight::exponent - Weight::power);
-        const uint32_t known = far;
+    WOOTZ_FN static float power_of(int exponent) {
+        return fragment::as_float(static_cast<uint32_t>(127 + exponent) << 23);
+    }
+
+    // The scales times 2^taken(at); seen(at, scale): called with each.
+    template <class Taken, class Seen>
+    WOOTZ_FN void fill(const uint8_t* sides, const float* tensors, int lane, Taken&& taken, Seen&& seen) {
         unroll<count>([&](auto i) {
+            constexpr int at = 2 * i.value;
             const int run = i.value * sharers + (sharers > 1 ? lane % sharers : 0);
-            const uint32_t low = 1u << 2 * i.value, high = 2 * low;
             float levels[2];
             Weight::levels(sides, tensors, lane >> 2, run, levels);
-            held[i.value] = Type::round(levels[0] * (known & low ? rest : usual),
-                                        levels[1] * (known & high ? rest : usual));
-            if constexpr (Weight::power != 0)
-                far |= (is_far(levels[0]) ? low : 0) | (is_far(levels[1]) ? high : 0);
+            held[i.value] = Type::round(levels[0] * power_of(taken(at)), levels[1] * power_of(taken(at + 1)));
+            seen(at, levels[0]);
+            seen(at + 1, levels[1]);
         });
     }
 
-    WOOTZ_FN static bool is_far(float level) {
+    WOOTZ_FN static uint32_t is_far(float level) {
         constexpr float bound = power_of_2(Weight::bound);
         const float size = fabsf(level);
-        return Weight::power > 0 ? size > bound : size < bound && size != 0;
+        return Weight::far > 0 ? size > bound : Weight::far < 0 && size < bound && size != 0;
+    }
+    // Of its size; of none where it is infinite or no number.
+    WOOTZ_FN static uint32_t finite_bits(float level) {
+        const uint32_t bits = fragment::as_bits(level) & 0x7fffffff;
+        return bits < 0x7f800000 ? bits : 0;
     }
 
     // What a run's lane has.
@@ -68,15 +93,16 @@ struct Scales {
         if constexpr (sharers == 1) return own;
         return __shfl_sync(0xffffffff, own, Run % sharers, sharers);
     }
-    // The scales of a run, and what they lack.
     template <int Run>
     WOOTZ_FN uint32_t pair() const {
         return of_run<Run>(held[Run / sharers]);
     }
+    // What a run's weights are multiplied by, if some are far.
     template <int Run>
     WOOTZ_FN uint32_t lift() const {
-        constexpr float factor = power_of_2(Weight::power);
-        const uint32_t bits = of_run<Run>(far) >> (2 * (Run / sharers));
+        if constexpr (Weight::far > 0) return rest;
+        constexpr float factor = power_of_2(normal);
+        const uint32_t bits = of_run<Run>(which) >> Run / sharers * 2;
         return Type::round(bits & 1 ? factor : 1, bits & 2 ? factor : 1);
     }
 };
@@ -129,13 +155,12 @@ struct Scales<Weight, true> {
     }
     template <int Run>
     WOOTZ_FN uint32_t far_pair() const {
-        constexpr float rest = power_of_2(Weight::exponent - Weight::power);
         const uint32_t both = codes<Run>();
-        return Type::round(fragment::power_f32(both & 255) * rest, fragment::power_f32(both >> 16) * rest);
+        return Type::round(fragment::power_f32(both & 255), fragment::power_f32(both >> 16));
     }
-    template <int Run>
+    template <int>
     WOOTZ_FN uint32_t lift() const {
-        constexpr float factor = power_of_2(Weight::power);
+        constexpr float factor = power_of_2(Weight::exponent);
         return Type::round(factor, factor);
     }
 };
@@ -192,11 +217,14 @@ struct Lane {
             const auto usual = [&](auto run) { return of.template pair<run.value>(); };
             const auto lift = [&](auto run) { return of.template lift<run.value>(); };
             if constexpr (!Weight::powers) {
+                // Where nothing is rounded: values below 2 first, larger ones last.
+                if constexpr (Weight::far > 0)
+                    if (of.some_far) multiply(lift);
                 multiply(usual);
-                if constexpr (Weight::power != 0)
+                if constexpr (Weight::far < 0)
                     if (of.some_far) multiply(lift);
             } else if (of.some_far) {  // small ones, too
-                if constexpr (Weight::power != 0) multiply(lift);
+                if constexpr (Weight::exponent != 0) multiply(lift);
                 multiply([&](auto run) { return of.template far_pair<run.value>(); });
             } else {
                 multiply(usual);

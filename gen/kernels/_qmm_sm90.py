@@ -112,12 +112,12 @@ def rings(columns: int, layout: Fragment, most: int) -> Rings | None:
 
 
 def far(fmt: Format, kind: Kind, exponent: int) -> tuple[int, int]:
-    """Power and bound of cutlass/qmm_sm90_lane.cuh. Where decoded values are below 2, scales alone can be too
+    """Far and Bound of cutlass/qmm_sm90_lane.cuh. Where decoded values are below 2, scales alone can be too
     large. Where they are larger, scales can be too small: in f16, which has fewer exponents than they."""
     most = max(abs(v) for v in fmt.element.values() if isfinite(v))
     if frexp(most)[1] <= exponent + 1:
-        return max(0, min(exponent, kind.bias)), kind.bias - exponent
-    return (1 - kind.bias if kind.name == "f16" else 0), 1 - kind.bias - exponent
+        return int(exponent > 0), kind.bias - exponent
+    return (-1 if kind.name == "f16" else 0), 1 - kind.bias - exponent
 
 
 def usual(layout: Fragment, most: int) -> list[Rings]:
@@ -190,7 +190,7 @@ def shared_text(
     """The decoder's type, and the texts that it and the tiles need."""
     weights = decoder(fmt, dtype, target)
     kind, exponent = weights.kind, weights.plan.exponent
-    numbers = *far(fmt, kind, exponent), str(powers(weights)).lower()
+    numbers = *far(fmt, kind, exponent), kind.bias, str(powers(weights)).lower()
     weight = f"warpgroup::Folded<{weights.name}_rows, {', '.join(map(str, numbers))}>"
     widths = (width for tile in tiles for width in tile.widths)
     text = functor(fmt, dtype, target, weights.name, weights.bare)

@@ -215,10 +215,10 @@ def test_neighbours_of_any_scale(fmt: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("fmt", "dtype", "old", "new"),
     [
-        ("fp4", "bf16", "some_far = __any_sync(0xffffffff, far != 0)", "some_far = false"),
+        ("fp4", "bf16", "some_far = __any_sync(0xffffffff, which != 0)", "some_far = false"),
         ("mxfp4", "bf16", "return codes & tops", "return 0"),
         ("mxint4", "bf16", "(codes - ones) & ~codes", "0"),
-        ("mxfp4", "bf16", "if constexpr (Weight::power != 0) multiply(lift);", ""),
+        ("mxfp4", "bf16", "if constexpr (Weight::exponent != 0) multiply(lift);", ""),
         ("fp4_f16", "f16", "if (of.some_far) multiply(lift);", ";"),
         ("int6", "f16", "size < bound &&", "false &&"),
     ],
@@ -233,20 +233,22 @@ def test_a_mistake_with_scales_is_found(fmt: str, dtype: str, old: str, new: str
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("fmt", "old", "new"),
     [
-        ("known & low ? rest", "known ? rest"),
-        ("bits & 2 ? factor", "bits & 1 ? factor"),
-        ("far = 0;", "far = ~0u;"),
+        ("fp4_f16", "max(most, finite_bits(level))", "most"),
+        ("fp4_f16", "-normal - size", "-normal + 9 - size"),
+        ("fp8_e4m3", "which >> at & 1 ? normal", "which >> at & 1 ? normal + 1"),
+        ("fp8_e4m3", "which >> at & 1 ? normal", "which ? normal"),
+        ("fp8_e4m3", "bits & 2 ? factor", "bits & 1 ? factor"),
     ],
 )
-def test_a_mistake_with_neighbours_is_found(old: str, new: str) -> None:
+def test_a_mistake_with_neighbours_is_found(fmt: str, old: str, new: str) -> None:
     def change(text: str) -> str:
         assert old in text
         return text.replace(old, new)
 
     with pytest.raises(AssertionError):
-        compared_by_scale("fp8_e4m3", "f16", 16, change, each=1, turns=5)
+        compared_by_scale(fmt, "f16", 16, change, each=1, turns=5)
 
 
 def test_a_scale_that_is_no_number() -> None:
