@@ -17,7 +17,6 @@ from .cutlass import Headers
 from .nvcc import (
     fatbinary_candidates,
     find_disassembler,
-    find_fatbinary,
     find_nvcc,
     include_folders,
     nvcc_candidates,
@@ -136,10 +135,10 @@ def find(targets: Sequence[Target], names: Names, say: Say) -> Toolchain:
     """The compilers that these targets need on this host. ToolchainError where one is missing or too old."""
     backends = {t.backend for t in targets}
     cuda_host = platform.system() != "Darwin"
-    nvcc = find_nvcc(targets, names.nvcc, say) if "cuda" in backends and cuda_host else None
+    cuda = find_nvcc(targets, names.nvcc, say) if "cuda" in backends and cuda_host else (None, None)
     return Toolchain(
-        nvcc=nvcc,
-        fatbinary=find_fatbinary(nvcc, targets) if nvcc else None,
+        nvcc=cuda[0],
+        fatbinary=cuda[1],
         host=find_host(targets, names.cxx) if backends & {"cpu", "cuda"} else None,
         xcrun=find_xcrun(names.xcrun) if "metal" in backends else None,
     )

@@ -126,40 +126,29 @@ def _too_old(nvcc: Tool, unknown: Sequence[Target]) -> str:
     )
 
 
-def _unfit(nvcc: Tool, targets: Sequence[Target]) -> str | None:
-    """Why an nvcc does not build these targets; None where it does."""
+def _fit(nvcc: Tool, targets: Sequence[Target]) -> tuple[Tool, Tool | None]:
+    """An nvcc, and the fatbinary that it takes. ToolchainError where it does not build these targets."""
     if unknown := unknown_targets(nvcc, targets):
-        return _too_old(nvcc, unknown)
-    try:
-        find_fatbinary(nvcc, targets)
-    except ToolchainError as error:
-        return str(error)
-    return None
+        raise ToolchainError(_too_old(nvcc, unknown))
+    return nvcc, find_fatbinary(nvcc, targets)
 
 
-def find_nvcc(targets: Sequence[Target], named: str, say: Say) -> Tool:
-    """The first nvcc that builds every target. ToolchainError, or an installation, where there is none."""
-    problem: str | None
+def find_nvcc(targets: Sequence[Target], named: str, say: Say) -> tuple[Tool, Tool | None]:
+    """The first nvcc that builds every target, and its fatbinary where a target ships what that makes.
+    ToolchainError, or an installation, where there is none."""
     passed_over = []
     for path in nvcc_candidates(named):
         try:
-            tool = probe_nvcc(path)
-            problem = _unfit(tool, targets)
-            if problem is None:
-                return tool
+            return _fit(probe_nvcc(path), targets)
         except ToolchainError as error:
-            problem = str(error)
-        if named:
-            raise ToolchainError(problem)
-        passed_over.append(problem)
+            if named:
+                raise
+            passed_over.append(error)
     if named:
         raise ToolchainError(f"{named}: no such nvcc (--nvcc, WOOTZ_NVCC)")
     for problem in passed_over:
         say(f"passed over: {problem}")
-    tool = probe_nvcc(install_nvcc(say))
-    if problem := _unfit(tool, targets):
-        raise ToolchainError(problem)
-    return tool
+    return _fit(probe_nvcc(install_nvcc(say)), targets)
 
 
 def install_nvcc(say: Say) -> Path:

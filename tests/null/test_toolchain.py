@@ -6,6 +6,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -57,7 +58,7 @@ class Machine:
         return path
 
     def find(self, *targets: Target, named: str = "") -> Tool:
-        return nvcc.find_nvcc(targets, named, self.said.append)
+        return nvcc.find_nvcc(targets, named, self.said.append)[0]
 
 
 @pytest.fixture
@@ -114,9 +115,11 @@ def test_an_nvcc_that_cannot_compress_cubins_is_passed_over(machine: Machine) ->
     assert machine.find(SM80).command == (str(machine.root / "bin/nvcc"),)
     chosen = machine.find(wrapped)
     assert chosen.command == (str(good),)
-    tool = nvcc.find_fatbinary(chosen, [wrapped])
-    assert tool is not None
-    assert (tool.command, tool.version) == ((str(beside),), "13.0.88")
+    asked, run_tool = list[str](), nvcc.run_tool
+    machine.patch.setattr(nvcc, "run_tool", lambda command: asked.append(command[0]) or run_tool(command))
+    tools = toolchain.find([wrapped], Names(cxx=sys.executable), machine.said.append)
+    assert (tools.nvcc, tools.fatbinary) == (chosen, Tool((str(beside),), "13.0.88", ANY))
+    assert asked.count(str(beside)) == 2  # --version and --help
     assert nvcc.find_fatbinary(chosen, [SM80]) is None
     seen = toolchain.fingerprint(Names())
     beside.write_text(f"{beside.read_text()}# another\n")
