@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..manifest.target import Target
 from .install import cache_folder, install, site_packages
-from .tool import Say, Tool, ToolchainError, is_executable, run_tool
+from .tool import Say, Tool, ToolchainError, is_executable, is_readable, run_tool
 
 PIN = "13.0.2"
 PINNED = f"cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]=={PIN}"
@@ -54,7 +54,7 @@ def _wheel_nvcc(folder: Path) -> Path | None:
     """The compiler of a wheel in `folder`, where all of its parts are there."""
     root = folder / _WHEEL
     parts = [root / "bin" / "nvcc", root / "nvvm" / "bin" / "cicc", root / "include" / "cuda_runtime.h"]
-    return parts[0] if all(part.is_file() for part in parts) else None
+    return parts[0] if all(map(is_readable, parts)) else None
 
 
 def nvcc_candidates(named: str = "") -> list[Path]:

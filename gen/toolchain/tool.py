@@ -48,5 +48,10 @@ def run_tool(command: Sequence[str], folder: Path | None = None) -> tuple[int, s
 
 
 def is_executable(path: Path) -> bool:
-    """Whether there is a file that can be started."""
-    return path.is_file() and os.access(path, os.X_OK)
+    """Whether there is a file that can be started; not what a folder that nobody may enter hides."""
+    return os.access(path, os.X_OK) and path.is_file()
+
+
+def is_readable(path: Path) -> bool:
+    """Whether there is a file that can be read, likewise."""
+    return os.access(path, os.R_OK) and path.is_file()

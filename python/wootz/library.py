@@ -253,8 +253,11 @@ def load(path: str | os.PathLike[str] | None = None, *, jit: bool | Jit = False)
 
     A text without "/" is a name where a package has it (see wootz.packages), and else a folder: "./name" is
     always one. jit: for a CUDA device that no binary fits, compile the source that the folder carries
-    (wootz.jit; needs the extra `wootz[jit]`): True, or a Jit of one's own. Raises ArtifactError.
+    (wootz.jit; needs the extra `wootz[jit]`): True, or a Jit of one's own. Raises ArgumentError,
+    ArtifactError.
     """
+    if path is not None and not isinstance(path, (str, os.PathLike)):
+        raise ArgumentError(f"path is a {type(path).__name__}; want a folder, or the name of a package")
     if isinstance(path, str) and path and not {os.sep, os.altsep} & {*path} and path not in (".", ".."):
         return Library(_named(path), jit=jit)
     return Library(default_folder() if path is None else path, jit=jit)

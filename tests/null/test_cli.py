@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -247,6 +248,21 @@ def test_help_and_version() -> None:
     done = wootz("build", "--help")
     assert done.returncode == 0
     assert "--targets" in done.stdout
+
+
+def test_a_file_that_nobody_may_read_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(args: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", "folder/file")
+
+    monkeypatch.setattr("gen.commands.size.run", run)
+    assert cli.main(["size"]) == 1
+    said = "wootz: folder/file: Permission denied; check the name, and that you may use it\n"
+    assert capsys.readouterr().err == said
+    monkeypatch.setenv("WOOTZ_DEBUG", "1")
+    with pytest.raises(PermissionError):
+        cli.main(["size"])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")

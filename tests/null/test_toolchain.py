@@ -11,8 +11,8 @@ from unittest.mock import ANY
 import pytest
 
 from gen.manifest.target import Target
+from gen.toolchain import cutlass, install, nvcc
 from gen.toolchain import find as toolchain
-from gen.toolchain import install, nvcc
 from gen.toolchain.find import Names
 from gen.toolchain.tool import Tool, ToolchainError
 
@@ -88,6 +88,18 @@ def test_an_incomplete_wheel_is_no_compiler(machine: Machine) -> None:
     machine.wheel("site")
     (machine.root / "site/nvidia/cu13/nvvm/bin/cicc").unlink()
     assert nvcc.nvcc_candidates() == []
+
+
+def test_a_place_that_cannot_be_looked_into_is_passed_over(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name too long for the system, as a folder that nobody may enter: a question about it is an error."""
+    hidden = machine.root / ("x" * 300)
+    monkeypatch.setenv("CUDA_HOME", str(hidden))
+    monkeypatch.setattr(nvcc, "site_packages", lambda: iter([hidden]))
+    monkeypatch.setattr(cutlass, "site_packages", lambda: iter([hidden]))
+    assert nvcc.nvcc_candidates() == []
+    assert cutlass.candidates("") == []
 
 
 def test_a_compiler_that_is_too_old_is_passed_over_and_said_to_be(machine: Machine) -> None:
