@@ -40,9 +40,9 @@ def request(args: argparse.Namespace) -> Any:
 
 
 def jobs(text: str) -> int:
-    count = int(text)
+    count = int(text) if text.isdecimal() else 0
     if count < 1:
-        raise argparse.ArgumentTypeError(f"{text}: wanted 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted a whole number, 1 or more")
     return count
 
 

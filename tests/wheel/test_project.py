@@ -125,6 +125,7 @@ def test_a_second_project_is_not_written_over_the_first(project: Path) -> None:
     [
         ("a/b", "'a/b' is no name of a distribution"),
         ("a.b", "'a.b': a dot leads to a part of a library"),
+        ("../a", "'../a' is no name of a distribution"),
         ("numpy", "'numpy' would make the package numpy, which is taken"),
         ("wootz", "'wootz' would make the package wootz, which is taken"),
         ("1st", "'1st' would make the package 1st, which is no name in Python"),
