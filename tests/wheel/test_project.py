@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -111,6 +112,25 @@ def test_its_own_tests_pass(project: Path, installed: Path, clean: Clean) -> Non
     environment = {**os.environ, "PYTHONPATH": path}
     made = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=project)
     assert made.returncode == 0, made.stdout
+
+
+@pytest.mark.slow
+def test_its_readme_from_an_empty_environment(wheel: Wheel, tmp_path: Path) -> None:
+    """Both ways to a wheel, each command as it stands there."""
+    project, environment = tmp_path / NAME, tmp_path / "environment"
+    done("new", NAME, "--out", project)
+    blocks = re.findall(r"```sh\n(.*?)```", (project / "README.md").read_text(encoding="utf-8"), re.S)
+    assert len(blocks) == 2
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WOOTZ_", "PYTHON"))}
+    kept |= {"PATH": os.pathsep.join([str(environment / "bin"), os.environ["PATH"]])}
+    for commands in blocks:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
+        made = subprocess.run(
+            ["bash", "-ec", commands], cwd=project, env={**kept, "PIP_FIND_LINKS": str(wheel.path.parent)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stdout + made.stderr
+        assert "2 passed" in made.stdout.splitlines()[-1]
 
 
 def test_a_second_project_is_not_written_over_the_first(project: Path) -> None:
