@@ -80,7 +80,8 @@ class Library:
         if known is None:
             record = self.index.find("formats", name)
             if record is None:
-                raise NoKernelError(f"no format {name!r} in {self.where}{near(name, self.formats())}")
+                hint = f"{near(name, self.formats())}; its formats() lists them"
+                raise NoKernelError(f"no format {name!r} in {self.where}{hint}")
             record.pop("key")
             known = self._formats[name] = Descriptor.parse(record)
         return known
@@ -117,7 +118,8 @@ class Library:
                 raise ArgumentError(f"{what} is {given!r}; want a name, a text")
         record = self.index.find("kernels", name)
         if record is None:
-            raise NoKernelError(f"no kernel {name!r} in {self.where}{near(name, self.kernels())}")
+            hint = f"{near(name, self.kernels())}; its kernels() lists them"
+            raise NoKernelError(f"no kernel {name!r} in {self.where}{hint}")
         signature = Signature.parse(record)
         where = parse_device(device) if device is not None else (None, None)
         request = Request(
