@@ -21,7 +21,7 @@ from .nvcc import (
     include_folders,
     nvcc_candidates,
 )
-from .tool import Say, Tool, ToolchainError, is_executable, run_tool
+from .tool import Say, Tool, ToolchainError, is_executable, run_tool, words_of
 
 # Which hosts run an instruction set, by the start of its name.
 _ISA_HOSTS = {"x86-64": ("x86_64", "amd64"), "armv": ("aarch64", "arm64"), "baseline": ("",)}
@@ -78,8 +78,8 @@ class Names:
 def host_candidates(named: str = "") -> list[tuple[str, ...]]:
     """Host compilers in the order of the search; CXX may hold a launcher and flags. No command is run."""
     if named:
-        words = shlex.split(named)
-        return [tuple(words)] if words and shutil.which(words[0]) else []
+        words = words_of("CXX", named)
+        return [words] if words and shutil.which(words[0]) else []
     found = (shutil.which(compiler) for compiler in ("c++", "g++", "clang++"))
     return [(path,) for path in found if path]
 

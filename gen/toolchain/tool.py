@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,6 +47,24 @@ def run_tool(command: Sequence[str], folder: Path | None = None) -> tuple[int, s
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"{command[0]}: does not run: {error}") from error
     return done.returncode, done.stdout
+
+
+def words_of(variable: str, text: str) -> tuple[str, ...]:
+    """A command and its options, of a variable of the environment. ToolchainError where no shell could read
+    it."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ToolchainError(f"{variable}={text}: {error}; want a command as a shell reads it") from error
+
+
+def launcher_named() -> tuple[str, ...]:
+    """The command of WOOTZ_LAUNCHER. ToolchainError where there is none of that name."""
+    text = os.environ.get("WOOTZ_LAUNCHER", "")
+    words = words_of("WOOTZ_LAUNCHER", text)
+    if words and not shutil.which(words[0]):
+        raise ToolchainError(f"WOOTZ_LAUNCHER={text}: no such command; name a compile cache, or unset it")
+    return words
 
 
 def is_executable(path: Path) -> bool:

@@ -250,6 +250,23 @@ def test_help_and_version() -> None:
     assert "--targets" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("variable", "named", "said"),
+    [
+        ("WOOTZ_LAUNCHER", "nosuch -x", "no such command; name a compile cache, or unset it"),
+        ("WOOTZ_LAUNCHER", "env '", "No closing quotation; want a command as a shell reads it"),
+        ("CXX", "g++ '", "No closing quotation; want a command as a shell reads it"),
+    ],
+)
+def test_a_bad_command_in_the_environment_is_one_line(
+    variable: str, named: str, said: str, tmp_path: Path
+) -> None:
+    asked = ("build", "--targets", "cpu", "--kernels", "copy", "--out", tmp_path / "out")
+    done = wootz(*asked, **{variable: named})
+    assert (done.returncode, done.stderr) == (1, f"wootz: {variable}={named}: {said}\n")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_file_that_nobody_may_read_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

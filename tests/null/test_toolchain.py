@@ -221,6 +221,8 @@ def test_host_compilers(machine: Machine) -> None:
         toolchain.find_host([CPU], "")
     with pytest.raises(ToolchainError, match="CXX=gpp: no such compiler"):
         toolchain.find_host([CPU], "gpp")
+    with pytest.raises(ToolchainError, match=r'CXX=g.. ": No closing quotation; want a command'):
+        toolchain.find_host([CPU], 'g++ "')
     script = machine.root / "bin" / "g++"
     script.parent.mkdir(exist_ok=True)
     script.write_text(
