@@ -81,4 +81,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except wootz.errors.WootzError as error:
+        sys.exit(f"quantise_linear_torch: {error}")

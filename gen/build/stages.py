@@ -24,7 +24,7 @@ from ..toolchain import find as toolchain
 from ..tuning import table
 from . import index, runner, state
 from .compiling import Compiled, Pair, built, compile_all, outputs, shipped
-from .lock import lock
+from .lock import lock, refuse_others
 from .options import Options, Output, Row, Summary
 from .state import ArtifactRecord, UnitRecord
 
@@ -33,6 +33,7 @@ def generate(options: Options, output: Output) -> Summary:
     """Emit the sources of a plan and compile nothing."""
     planned = _plan(options, output)
     units, summary = planned.units, planned.summary
+    refuse_others(options.out)
     with lock(options.out):
         digester = state.Digester(state.generator_digest())
         shipped_checks.write(options.out, [unit.kernel for unit in units])
@@ -169,6 +170,7 @@ def build(options: Options, output: Output) -> Summary:
     planned = _plan(options, output)
     units, summary = planned.units, planned.summary
     tools = toolchain.find([unit.target for unit in units], options.names, output.say)
+    refuse_others(options.out)
     with lock(options.out) as keep:  # bad input and missing compilers never get as far as to make a folder
         _forget(options.out)
         records, _ = emit_all(options, units, state.Digester(generator), output.progress)

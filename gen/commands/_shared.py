@@ -6,7 +6,6 @@ import argparse
 import importlib
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,9 +39,9 @@ def request(args: argparse.Namespace) -> Any:
 
 
 def jobs(text: str) -> int:
-    count = int(text)
+    count = int(text) if text.isdecimal() else 0
     if count < 1:
-        raise argparse.ArgumentTypeError(f"{text}: wanted 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted a whole number, 1 or more")
     return count
 
 
@@ -137,6 +136,7 @@ def _build_options(args: argparse.Namespace) -> Any:
     from ..build.options import Options
     from ..scale.shards import Shard
     from ..toolchain.find import Names
+    from ..toolchain.tool import launcher_named
 
     shard = getattr(args, "shard", "")
 
@@ -147,7 +147,7 @@ def _build_options(args: argparse.Namespace) -> Any:
         evidence=args.evidence,
         jobs=args.jobs,
         names=Names.from_environment(getattr(args, "nvcc", "")),
-        launcher=tuple(shlex.split(os.environ.get("WOOTZ_LAUNCHER", ""))),
+        launcher=launcher_named(),
         costs=getattr(args, "costs", None),
         shard=Shard.parse(shard) if shard else None,
         tuning=args.tuning,

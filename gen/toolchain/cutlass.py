@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..lower import templates
 from .install import cache_folder, install, site_packages
-from .tool import Say, ToolchainError
+from .tool import Say, ToolchainError, is_readable
 
 _PACKAGE = Path("cutlass_library/source")
 _VERSION = Path("include/cutlass/version.h")
@@ -58,7 +58,7 @@ def version_file(root: Path) -> Path:
 def candidates(named: str = "") -> list[Path]:
     """Every copy of CUTLASS there is, in the order of the search; just the one named, where one is."""
     roots = [Path(named)] if named else _roots()
-    return list(dict.fromkeys(root for root in roots if (root / _VERSION).is_file()))
+    return list(dict.fromkeys(root for root in roots if is_readable(root / _VERSION)))
 
 
 def probe(root: Path) -> Headers:
@@ -95,5 +95,5 @@ def find(named: str, say: Say) -> Headers:
     final, package = _installed(), f"nvidia-cutlass=={pin()}"
     say(f"no CUTLASS {pin()} on this machine: installing {package} into {final} (headers only)")
     advice = f"name a folder that holds {os.path.join(*_VERSION.parts)} in WOOTZ_CUTLASS"
-    install("CUTLASS", package, ("--no-deps",), final, lambda f: (f / _PACKAGE / _VERSION).is_file(), advice)
+    install("CUTLASS", package, ("--no-deps",), final, lambda f: is_readable(f / _PACKAGE / _VERSION), advice)
     return probe(final / _PACKAGE)

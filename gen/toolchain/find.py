@@ -17,12 +17,11 @@ from .cutlass import Headers
 from .nvcc import (
     fatbinary_candidates,
     find_disassembler,
-    find_fatbinary,
     find_nvcc,
     include_folders,
     nvcc_candidates,
 )
-from .tool import Say, Tool, ToolchainError, is_executable, run_tool
+from .tool import Say, Tool, ToolchainError, is_executable, run_tool, words_of
 
 # Which hosts run an instruction set, by the start of its name.
 _ISA_HOSTS = {"x86-64": ("x86_64", "amd64"), "armv": ("aarch64", "arm64"), "baseline": ("",)}
@@ -79,8 +78,8 @@ class Names:
 def host_candidates(named: str = "") -> list[tuple[str, ...]]:
     """Host compilers in the order of the search; CXX may hold a launcher and flags. No command is run."""
     if named:
-        words = shlex.split(named)
-        return [tuple(words)] if words and shutil.which(words[0]) else []
+        words = words_of("CXX", named)
+        return [words] if words and shutil.which(words[0]) else []
     found = (shutil.which(compiler) for compiler in ("c++", "g++", "clang++"))
     return [(path,) for path in found if path]
 
@@ -136,10 +135,10 @@ def find(targets: Sequence[Target], names: Names, say: Say) -> Toolchain:
     """The compilers that these targets need on this host. ToolchainError where one is missing or too old."""
     backends = {t.backend for t in targets}
     cuda_host = platform.system() != "Darwin"
-    nvcc = find_nvcc(targets, names.nvcc, say) if "cuda" in backends and cuda_host else None
+    cuda = find_nvcc(targets, names.nvcc, say) if "cuda" in backends and cuda_host else (None, None)
     return Toolchain(
-        nvcc=nvcc,
-        fatbinary=find_fatbinary(nvcc, targets) if nvcc else None,
+        nvcc=cuda[0],
+        fatbinary=cuda[1],
         host=find_host(targets, names.cxx) if backends & {"cpu", "cuda"} else None,
         xcrun=find_xcrun(names.xcrun) if "metal" in backends else None,
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..manifest.target import Target
 from .install import cache_folder, install, site_packages
-from .tool import Say, Tool, ToolchainError, is_executable, run_tool
+from .tool import Say, Tool, ToolchainError, is_executable, is_readable, run_tool
 
 PIN = "13.0.2"
 PINNED = f"cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]=={PIN}"
@@ -54,7 +54,7 @@ def _wheel_nvcc(folder: Path) -> Path | None:
     """The compiler of a wheel in `folder`, where all of its parts are there."""
     root = folder / _WHEEL
     parts = [root / "bin" / "nvcc", root / "nvvm" / "bin" / "cicc", root / "include" / "cuda_runtime.h"]
-    return parts[0] if all(part.is_file() for part in parts) else None
+    return parts[0] if all(map(is_readable, parts)) else None
 
 
 def nvcc_candidates(named: str = "") -> list[Path]:
@@ -126,40 +126,29 @@ def _too_old(nvcc: Tool, unknown: Sequence[Target]) -> str:
     )
 
 
-def _unfit(nvcc: Tool, targets: Sequence[Target]) -> str | None:
-    """Why an nvcc does not build these targets; None where it does."""
+def _fit(nvcc: Tool, targets: Sequence[Target]) -> tuple[Tool, Tool | None]:
+    """An nvcc, and the fatbinary that it takes. ToolchainError where it does not build these targets."""
     if unknown := unknown_targets(nvcc, targets):
-        return _too_old(nvcc, unknown)
-    try:
-        find_fatbinary(nvcc, targets)
-    except ToolchainError as error:
-        return str(error)
-    return None
+        raise ToolchainError(_too_old(nvcc, unknown))
+    return nvcc, find_fatbinary(nvcc, targets)
 
 
-def find_nvcc(targets: Sequence[Target], named: str, say: Say) -> Tool:
-    """The first nvcc that builds every target. ToolchainError, or an installation, where there is none."""
-    problem: str | None
+def find_nvcc(targets: Sequence[Target], named: str, say: Say) -> tuple[Tool, Tool | None]:
+    """The first nvcc that builds every target, and its fatbinary where a target ships what that makes.
+    ToolchainError, or an installation, where there is none."""
     passed_over = []
     for path in nvcc_candidates(named):
         try:
-            tool = probe_nvcc(path)
-            problem = _unfit(tool, targets)
-            if problem is None:
-                return tool
+            return _fit(probe_nvcc(path), targets)
         except ToolchainError as error:
-            problem = str(error)
-        if named:
-            raise ToolchainError(problem)
-        passed_over.append(problem)
+            if named:
+                raise
+            passed_over.append(error)
     if named:
         raise ToolchainError(f"{named}: no such nvcc (--nvcc, WOOTZ_NVCC)")
     for problem in passed_over:
         say(f"passed over: {problem}")
-    tool = probe_nvcc(install_nvcc(say))
-    if problem := _unfit(tool, targets):
-        raise ToolchainError(problem)
-    return tool
+    return _fit(probe_nvcc(install_nvcc(say)), targets)
 
 
 def install_nvcc(say: Say) -> Path:

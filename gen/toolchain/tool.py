@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -47,6 +49,29 @@ def run_tool(command: Sequence[str], folder: Path | None = None) -> tuple[int, s
     return done.returncode, done.stdout
 
 
+def words_of(variable: str, text: str) -> tuple[str, ...]:
+    """A command and its options, of a variable of the environment. ToolchainError where no shell could read
+    it."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ToolchainError(f"{variable}={text}: {error}; want a command as a shell reads it") from error
+
+
+def launcher_named() -> tuple[str, ...]:
+    """The command of WOOTZ_LAUNCHER. ToolchainError where there is none of that name."""
+    text = os.environ.get("WOOTZ_LAUNCHER", "")
+    words = words_of("WOOTZ_LAUNCHER", text)
+    if words and not shutil.which(words[0]):
+        raise ToolchainError(f"WOOTZ_LAUNCHER={text}: no such command; name a compile cache, or unset it")
+    return words
+
+
 def is_executable(path: Path) -> bool:
-    """Whether there is a file that can be started."""
-    return path.is_file() and os.access(path, os.X_OK)
+    """Whether there is a file that can be started; not what a folder that nobody may enter hides."""
+    return os.access(path, os.X_OK) and path.is_file()
+
+
+def is_readable(path: Path) -> bool:
+    """Whether there is a file that can be read, likewise."""
+    return os.access(path, os.R_OK) and path.is_file()

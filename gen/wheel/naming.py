@@ -16,11 +16,11 @@ _EXPRESSION = re.compile(r"\(*[\w.+:-]+\)*( (AND|OR|WITH) \(*[\w.+:-]+\)*)*")
 
 def library(text: str) -> str:
     """The distribution of a library that `text` names: as `distribution`, and what to load it by."""
+    instead = normal(text)
     if "." in text:
-        instead = re.sub(r"[-_.]+", "-", text).strip("-").lower()
         raise ValueError(
             f"{text!r}: a dot leads to a part of a library, as in wootz.load('acme.cpu'): "
-            f"choose {instead or 'acme'}, and load it by that"
+            f"choose {instead}, and load it by that"
         )
     return distribution(text)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,9 +206,29 @@ def _cupy_stream(device: int) -> int:
         return int(cupy.cuda.get_current_stream().ptr)
 
 
-def _cupy_enter(device: int, stream: int) -> Any:
+@contextlib.contextmanager
+def _cupy_enter(device: int, stream: int) -> Iterator[None]:
     cuda = sys.modules["cupy"].cuda
-    return cuda.Stream.null if stream in (0, DEFAULT_STREAM) else cuda.ExternalStream(stream, device)
+    with cuda.Device(device), _cupy_known(cuda, device, stream):  # it enters streams of its current device
+        yield
+
+
+def _cupy_known(cuda: Any, device: int, stream: int) -> Any:
+    if stream in (0, DEFAULT_STREAM):
+        return cuda.Stream.null
+    if hasattr(cuda.Stream, "from_external"):
+        return cuda.Stream.from_external(_Stream(stream))
+    return cuda.ExternalStream(stream, device)  # before CuPy 14, which deprecates it
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A stream as the protocol of CUDA streams has it; whoever made it keeps it alive."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
 
 
 def _own_empty(like: Any, shape: tuple[int, ...], dtype: str, number: int) -> Any:

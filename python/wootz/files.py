@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .errors import ArgumentError
 
-__all__ = ["write"]
+__all__ = ["check", "write"]
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -27,6 +27,26 @@ def write(path: Path, content: str | bytes) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
-        raise ArgumentError(
-            f"cannot write {path}: {getattr(error, 'strerror', None) or error}; choose another file"
-        ) from None
+        raise _refused(path, error) from None
+
+
+def check(path: Path | None) -> None:
+    """Before a run that is long: whether a file could be written. None is one that nobody wants. Raises
+    ArgumentError, naming it.
+    """
+    try:
+        if path is None or (path.exists() and not path.is_file()):
+            return  # a pipe waits for its reader
+        there = path.exists()
+        with open(path, "a", encoding="utf-8"):
+            pass
+        if not there:
+            path.unlink()
+    except (OSError, RuntimeError) as error:
+        raise _refused(path, error) from None
+
+
+def _refused(path: Path | None, error: Exception) -> ArgumentError:
+    return ArgumentError(
+        f"cannot write {path}: {getattr(error, 'strerror', None) or error}; choose another file"
+    )

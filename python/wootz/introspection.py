@@ -239,7 +239,7 @@ def _matching(lib: Library, kernel: str, format: str | None, dtype: str | None) 
         wanted = "/".join((kernel, format or "*", dtype or "*"))
         known = kernel.partition(".")[0] in lib.kernels()
         hint = near(format or "", lib.formats()) if known else near(kernel, lib.kernels())
-        raise NoKernelError(f"no cell {wanted} in {lib.where}{hint}")
+        raise NoKernelError(f"no cell {wanted} in {lib.where}{hint}; its cells() lists them")
     return [record for key in stems.values() if (record := lib.index.find("cells", key))]
 
 

@@ -80,7 +80,8 @@ class Library:
         if known is None:
             record = self.index.find("formats", name)
             if record is None:
-                raise NoKernelError(f"no format {name!r} in {self.where}{near(name, self.formats())}")
+                hint = f"{near(name, self.formats())}; its formats() lists them"
+                raise NoKernelError(f"no format {name!r} in {self.where}{hint}")
             record.pop("key")
             known = self._formats[name] = Descriptor.parse(record)
         return known
@@ -117,7 +118,8 @@ class Library:
                 raise ArgumentError(f"{what} is {given!r}; want a name, a text")
         record = self.index.find("kernels", name)
         if record is None:
-            raise NoKernelError(f"no kernel {name!r} in {self.where}{near(name, self.kernels())}")
+            hint = f"{near(name, self.kernels())}; its kernels() lists them"
+            raise NoKernelError(f"no kernel {name!r} in {self.where}{hint}")
         signature = Signature.parse(record)
         where = parse_device(device) if device is not None else (None, None)
         request = Request(
@@ -253,8 +255,11 @@ def load(path: str | os.PathLike[str] | None = None, *, jit: bool | Jit = False)
 
     A text without "/" is a name where a package has it (see wootz.packages), and else a folder: "./name" is
     always one. jit: for a CUDA device that no binary fits, compile the source that the folder carries
-    (wootz.jit; needs the extra `wootz[jit]`): True, or a Jit of one's own. Raises ArtifactError.
+    (wootz.jit; needs the extra `wootz[jit]`): True, or a Jit of one's own. Raises ArgumentError,
+    ArtifactError.
     """
+    if path is not None and not isinstance(path, (str, os.PathLike)):
+        raise ArgumentError(f"path is a {type(path).__name__}; want a folder, or the name of a package")
     if isinstance(path, str) and path and not {os.sep, os.altsep} & {*path} and path not in (".", ".."):
         return Library(_named(path), jit=jit)
     return Library(default_folder() if path is None else path, jit=jit)

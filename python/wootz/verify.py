@@ -375,7 +375,7 @@ def _used(row: Row) -> tuple[bool, float]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="wootz verify",
         description="Run every kernel that fits the device and compare it with the NumPy reference.",
     )
@@ -385,7 +385,7 @@ def _parser() -> argparse.ArgumentParser:
         help="artifact folder, or the name of an installed package (default: wootz's own)",
     )
     parser.add_argument("--device", default="cpu", help='"cpu" (default) or "cuda:N"')
-    parser.add_argument("--json", metavar="FILE", help="write the results there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     parser.add_argument("--filter", default="*", metavar="GLOB", help='cells to run, as "qgemv/*/f16/*"')
     text = "of each cell: the one that a size would get (default), or all, one by one"
     parser.add_argument("--variants", choices=("chosen", "all"), default="chosen", help=text)
@@ -403,6 +403,7 @@ def _run(options: argparse.Namespace) -> int:
     lib = importlib.import_module("wootz").load(options.artifacts)
     if options.jobs < 1:
         raise ArgumentError(f"--jobs: wanted 1 or more; got {options.jobs}")
+    files.check(options.json)
     every = options.variants == "all"
     if options.jobs > 1:
         rows = _shared_out(lib, options.device, options.filter, options.jobs, every)
@@ -413,7 +414,7 @@ def _run(options: argparse.Namespace) -> int:
     results = report(rows, options.device, lib)
     print(table(rows, options.verbose))
     if options.json:
-        files.write(Path(options.json), json.dumps(results, indent=1, allow_nan=False) + "\n")
+        files.write(options.json, json.dumps(results, indent=1, allow_nan=False) + "\n")
     return 0 if all(row.passed for row in rows) else 1
 
 

@@ -22,7 +22,7 @@ STUB = Path(__file__).parent / "torch_stub"
 def compiler() -> str:
     try:
         targets = [plan.load(MANIFEST).targets["sm_90a"]]
-        return nvcc.find_nvcc(targets, "", print).command[0]
+        return nvcc.find_nvcc(targets, "", print)[0].command[0]
     except ToolchainError as error:
         pytest.skip(f"no nvcc: {error}")
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -479,13 +480,27 @@ class FakeCupy:
             self.shape, self.dtype = shape, np.dtype(dtype)
 
     class cuda:
-        class Device(contextlib.nullcontext):  # type: ignore[type-arg]
-            pass
+        entered: ClassVar[list[Any]] = []  # devices and streams, the innermost last
+
+        @classmethod
+        @contextlib.contextmanager
+        def enter(cls, what: Any) -> Iterator[None]:
+            cls.entered.append(what)
+            try:
+                yield
+            finally:
+                cls.entered.pop()
+
+        @classmethod
+        def Device(cls, number: int) -> Any:
+            return cls.enter(number)
+
+        @classmethod
+        def ExternalStream(cls, stream: int, device: int) -> Any:
+            return cls.enter(("before 14", stream, device))
 
         class Stream:
-            null = "the null stream"
-
-        ExternalStream = staticmethod(lambda stream, device: (stream, device))
+            null: Any = None
 
     @classmethod
     def empty(cls, shape: Any, dtype: Any) -> Any:
@@ -511,9 +526,21 @@ def test_allocation_like_cupy(cupy: Any, dtype: str) -> None:
         arrays.allocate(cupy, (2,), "bf16", where)
 
 
-def test_the_stream_that_memory_is_ordered_by(cupy: Any) -> None:
-    assert arrays.on_stream(cupy, 1, 77) == (77, 1)
-    assert arrays.on_stream(cupy, 1, 0) == arrays.on_stream(cupy, 1, 1) == "the null stream"
+def test_the_stream_that_memory_is_ordered_by(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy enters streams of its current device alone."""
+    cuda = FakeCupy.cuda
+
+    def seen(stream: int) -> list[Any]:
+        monkeypatch.setattr(cuda.Stream, "null", cuda.enter("null"))
+        with arrays.on_stream(cupy, 1, stream):
+            return list(cuda.entered)
+
+    assert seen(77) == [1, ("before 14", 77, 1)]
+    since_14 = staticmethod(lambda stream: cuda.enter(stream.__cuda_stream__()))
+    monkeypatch.setattr(cuda.Stream, "from_external", since_14, raising=False)
+    assert seen(77) == [1, (0, 77)]
+    assert seen(0) == seen(1) == [1, "null"]
+    assert not cuda.entered
     for array, stream in ((cupy, None), (np.zeros(1), 77), (HandMade(), 77)):
         with arrays.on_stream(array, 0, stream) as nothing:
             assert nothing is None

@@ -200,6 +200,26 @@ def test_files_that_are_not_the_builds_own_stay(bench: Bench) -> None:
     assert mine.read_text() == "keep me"
 
 
+@pytest.mark.parametrize("verb", ["build", "generate"])
+@pytest.mark.parametrize("name", ["index.json", "build.ninja"])
+def test_a_folder_of_another_program_is_left_alone(bench: Bench, name: str, verb: str) -> None:
+    bench.out.mkdir()
+    (bench.out / name).write_text("{}")
+    done = bench.run(verb=verb)
+    assert (done.returncode, done.stderr) == (
+        1, f"wootz: {bench.out}: holds {name}, which no build of wootz wrote; choose another --out\n"
+    )  # fmt: skip
+    assert [path.read_text() for path in bench.out.iterdir()] == ["{}"]
+
+
+def test_a_folder_without_the_builds_records_is_built_in(bench: Bench) -> None:
+    bench.build()
+    before = bench.files()
+    shutil.rmtree(bench.out / ".wootz")
+    bench.build()
+    assert bench.files() == before
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -122,8 +123,8 @@ def test_list_shows_the_evidence_of_a_built_folder(tmp_path: Path) -> None:
         (["explain", "copy", "nosuch", "cpu"], "format 'nosuch'"),
         (["build"], "--out"),
         (["frobnicate"], "frobnicate"),
-        (["build", "--out", "x", "-j", "0"], "wanted 1 or more"),
-        (["build", "--out", "x", "-j", "many"], "many"),
+        (["build", "--out", "x", "-j", "0"], "'0': wanted a whole number, 1 or more"),
+        (["build", "--out", "x", "-j", "many"], "'many': wanted a whole number, 1 or more"),
         ([], "COMMAND"),
     ],
 )
@@ -247,6 +248,38 @@ def test_help_and_version() -> None:
     done = wootz("build", "--help")
     assert done.returncode == 0
     assert "--targets" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("variable", "named", "said"),
+    [
+        ("WOOTZ_LAUNCHER", "nosuch -x", "no such command; name a compile cache, or unset it"),
+        ("WOOTZ_LAUNCHER", "env '", "No closing quotation; want a command as a shell reads it"),
+        ("CXX", "g++ '", "No closing quotation; want a command as a shell reads it"),
+    ],
+)
+def test_a_bad_command_in_the_environment_is_one_line(
+    variable: str, named: str, said: str, tmp_path: Path
+) -> None:
+    asked = ("build", "--targets", "cpu", "--kernels", "copy", "--out", tmp_path / "out")
+    done = wootz(*asked, **{variable: named})
+    assert (done.returncode, done.stderr) == (1, f"wootz: {variable}={named}: {said}\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_nobody_may_read_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(args: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", "folder/file")
+
+    monkeypatch.setattr("gen.commands.size.run", run)
+    assert cli.main(["size"]) == 1
+    said = "wootz: folder/file: Permission denied; check the name, and that you may use it\n"
+    assert capsys.readouterr().err == said
+    monkeypatch.setenv("WOOTZ_DEBUG", "1")
+    with pytest.raises(PermissionError):
+        cli.main(["size"])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")

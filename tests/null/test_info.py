@@ -122,7 +122,8 @@ def test_options_and_problems(folder: Path) -> None:
         "cell": "binary.mul/-/f32", "device": "cpu",
         "problem": "binary.mul/-/f32 has no binary for cpu; it is shipped for: no target",
     }  # fmt: skip
-    with pytest.raises(NoKernelError, match=r"no cell qgmv/\*/f32 in .*did you mean 'qgemv'"):
+    listed = r"no cell qgmv/\*/f32 in .*did you mean 'qgemv'\?; its cells\(\) lists them"
+    with pytest.raises(NoKernelError, match=listed):
         introspection.picked(lib, "cpu", "qgmv", dtype="f32")
     with pytest.raises(NoKernelError, match=r"no cell qgemv/tyo/\* in .*did you mean 'toy'"):
         introspection.picked(lib, "cpu", "qgemv", "tyo")

@@ -177,6 +177,8 @@ def child(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_the_default_folder(lib: wootz.Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WOOTZ_ARTIFACTS", str(lib.path))
     assert wootz.load().path == lib.path
+    with pytest.raises(ArgumentError, match=r"^path is a int; want a folder, or the name of a package$"):
+        wootz.load(3)  # type: ignore[arg-type]
     assert library.default_library() is library.default_library()
     assert wootz.quantize(random(2, 8), "toy").format == lib.format("toy")
     with pytest.raises(NoKernelError, match="did you mean 'toy'"):

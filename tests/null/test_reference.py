@@ -468,13 +468,16 @@ def test_the_command_passes_and_filters(library: Any, capsys: Any) -> None:
         (["--filter", "nothing"], "no cell matches"),
         (["--device", "tpu"], "wanted"),
         (["--nonsense"], "unrecognized"),
+        (["--variants", "some"], "try: wootz verify --help"),
         (["--json", "/nowhere/at/all.json"], "cannot write"),
     ],
 )
 def test_bad_use_has_status_two(library: Any, capsys: Any, argv: list[str], said: str) -> None:
     library(FakeLibrary(["copy/-/f32/cpu"]))
     assert verify.main(argv) == 2
-    assert said in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
 
 
 def test_a_broken_library_has_status_two(library: Any, capsys: Any) -> None:

@@ -6,12 +6,13 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from gen.manifest.target import Target
+from gen.toolchain import cutlass, install, nvcc
 from gen.toolchain import find as toolchain
-from gen.toolchain import install, nvcc
 from gen.toolchain.find import Names
 from gen.toolchain.tool import Tool, ToolchainError
 
@@ -57,7 +58,7 @@ class Machine:
         return path
 
     def find(self, *targets: Target, named: str = "") -> Tool:
-        return nvcc.find_nvcc(targets, named, self.said.append)
+        return nvcc.find_nvcc(targets, named, self.said.append)[0]
 
 
 @pytest.fixture
@@ -89,6 +90,18 @@ def test_an_incomplete_wheel_is_no_compiler(machine: Machine) -> None:
     assert nvcc.nvcc_candidates() == []
 
 
+def test_a_place_that_cannot_be_looked_into_is_passed_over(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name too long for the system, as a folder that nobody may enter: a question about it is an error."""
+    hidden = machine.root / ("x" * 300)
+    monkeypatch.setenv("CUDA_HOME", str(hidden))
+    monkeypatch.setattr(nvcc, "site_packages", lambda: iter([hidden]))
+    monkeypatch.setattr(cutlass, "site_packages", lambda: iter([hidden]))
+    assert nvcc.nvcc_candidates() == []
+    assert cutlass.candidates("") == []
+
+
 def test_a_compiler_that_is_too_old_is_passed_over_and_said_to_be(machine: Machine) -> None:
     machine.nvcc("bin", "11.5.119", "sm_80")
     good = machine.nvcc("usual/bin")
@@ -114,9 +127,11 @@ def test_an_nvcc_that_cannot_compress_cubins_is_passed_over(machine: Machine) ->
     assert machine.find(SM80).command == (str(machine.root / "bin/nvcc"),)
     chosen = machine.find(wrapped)
     assert chosen.command == (str(good),)
-    tool = nvcc.find_fatbinary(chosen, [wrapped])
-    assert tool is not None
-    assert (tool.command, tool.version) == ((str(beside),), "13.0.88")
+    asked, run_tool = list[str](), nvcc.run_tool
+    machine.patch.setattr(nvcc, "run_tool", lambda command: asked.append(command[0]) or run_tool(command))
+    tools = toolchain.find([wrapped], Names(cxx=sys.executable), machine.said.append)
+    assert (tools.nvcc, tools.fatbinary) == (chosen, Tool((str(beside),), "13.0.88", ANY))
+    assert asked.count(str(beside)) == 2  # --version and --help
     assert nvcc.find_fatbinary(chosen, [SM80]) is None
     seen = toolchain.fingerprint(Names())
     beside.write_text(f"{beside.read_text()}# another\n")
@@ -206,6 +221,8 @@ def test_host_compilers(machine: Machine) -> None:
         toolchain.find_host([CPU], "")
     with pytest.raises(ToolchainError, match="CXX=gpp: no such compiler"):
         toolchain.find_host([CPU], "gpp")
+    with pytest.raises(ToolchainError, match=r'CXX=g.. ": No closing quotation; want a command'):
+        toolchain.find_host([CPU], 'g++ "')
     script = machine.root / "bin" / "g++"
     script.parent.mkdir(exist_ok=True)
     script.write_text(

@@ -3,7 +3,9 @@ environment that has no compiler."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -144,6 +146,7 @@ def test_where_the_cmake_package_is(clean: Clean) -> None:
         ("MANIFEST none.yaml DESTINATION a", "there is no manifest"),
         ("MANIFEST kernels.yaml", "name a DESTINATION, as acme/artifacts"),
         ("MANIFEST kernels.yaml DESTINATION a PROFIL x", "no such option: PROFIL;x"),
+        ("MANIFEST kernels.yaml DESTINATION a SOURCES of", "SOURCES is 'of', wanted ON or OFF"),
     ],
 )
 def test_what_the_function_refuses(arguments: str, message: str, tmp_path: Path) -> None:
@@ -156,3 +159,21 @@ def test_what_the_function_refuses(arguments: str, message: str, tmp_path: Path)
     )
     assert done.returncode
     assert message in " ".join(done.stderr.split())
+
+
+def test_a_build_folder_does_not_keep_what_the_environment_said(tmp_path: Path) -> None:
+    """As pip uses one again: what is built is what this run asks for."""
+
+    def targets(*defined: str, **environment: str) -> list[str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("WOOTZ_")}
+        pybind11 = importlib.import_module("pybind11").get_cmake_dir()
+        tools = (f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11}")
+        subprocess.run(
+            ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *tools, *defined],
+            env={**kept, **environment}, check=True, capture_output=True,
+        )  # fmt: skip
+        return re.findall(r"--targets (\S+)", (tmp_path / "build.ninja").read_text())
+
+    assert set(targets(WOOTZ_TARGETS="cpu")) == {"cpu"}
+    assert targets() == []
+    assert set(targets("-DWOOTZ_TARGETS=sm_80", WOOTZ_TARGETS="cpu")) == {"sm_80"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -113,6 +114,25 @@ def test_its_own_tests_pass(project: Path, installed: Path, clean: Clean) -> Non
     assert made.returncode == 0, made.stdout
 
 
+@pytest.mark.slow
+def test_its_readme_from_an_empty_environment(wheel: Wheel, tmp_path: Path) -> None:
+    """Both ways to a wheel, each command as it stands there."""
+    project, environment = tmp_path / NAME, tmp_path / "environment"
+    done("new", NAME, "--out", project)
+    blocks = re.findall(r"```sh\n(.*?)```", (project / "README.md").read_text(encoding="utf-8"), re.S)
+    assert len(blocks) == 2
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WOOTZ_", "PYTHON"))}
+    kept |= {"PATH": os.pathsep.join([str(environment / "bin"), os.environ["PATH"]])}
+    for commands in blocks:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
+        made = subprocess.run(
+            ["bash", "-ec", commands], cwd=project, env={**kept, "PIP_FIND_LINKS": str(wheel.path.parent)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stdout + made.stderr
+        assert "2 passed" in made.stdout.splitlines()[-1]
+
+
 def test_a_second_project_is_not_written_over_the_first(project: Path) -> None:
     made = generate("new", NAME, "--out", project)
     assert made.returncode == 1
@@ -125,6 +145,7 @@ def test_a_second_project_is_not_written_over_the_first(project: Path) -> None:
     [
         ("a/b", "'a/b' is no name of a distribution"),
         ("a.b", "'a.b': a dot leads to a part of a library"),
+        ("../a", "'../a' is no name of a distribution"),
         ("numpy", "'numpy' would make the package numpy, which is taken"),
         ("wootz", "'wootz' would make the package wootz, which is taken"),
         ("1st", "'1st' would make the package 1st, which is no name in Python"),

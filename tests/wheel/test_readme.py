@@ -102,6 +102,16 @@ def test_the_worked_format(tmp_path: Path) -> None:
     assert printed.startswith("QuantizedTensor(book3, 4x300")
 
 
+def test_the_demo_multiplies_what_a_wheel_carries_by_default() -> None:
+    """scripts/demo runs the example with the formats that it names, of which README shows some."""
+    text = (ROOT / "examples/real_weights.py").read_text(encoding="utf-8")
+    lists = re.findall(r"^FORMATS \+?= \[(.*?)\]$", text, re.M)
+    named = re.findall(r'"(\w+)"', " ".join(lists))
+    shown = re.findall(r"^(\w+) .* cpu$", section("Two commands"), re.M)
+    assert set(shown) < set(named)
+    assert set(named) <= set(plan.select(plan.load(ROOT / "kernels.yaml"), plan.Request()).formats)
+
+
 def of_root(folder: Path) -> list[str]:
     """What lies beside the sources, not the folders of these names among them."""
     return ["build", "artifacts"] if folder == ROOT else []

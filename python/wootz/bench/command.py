@@ -110,7 +110,7 @@ def _check(options: argparse.Namespace) -> None:
     peers.refuse_missing(options.peers or ())
     plot.check_format(options.plot)
     for path in (options.json, options.plot):
-        report.check_writable(path)
+        files.check(path)
 
 
 @contextmanager

@@ -9,13 +9,11 @@ import json
 import platform
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import _core
-from ..errors import ArgumentError
 from .ceilings import Ceilings
 from .devices import Bench
 from .rows import Row
@@ -57,20 +55,6 @@ def versions(device: Bench) -> dict[str, str]:
 
 def as_json(found: dict[str, Any]) -> str:
     return json.dumps(found, indent=1, allow_nan=False) + "\n"
-
-
-def check_writable(path: Path | None) -> None:
-    """Before a run that is long. Raises ArgumentError."""
-    if path is None:
-        return
-    there = path.exists()
-    try:
-        with open(path, "a", encoding="utf-8"):
-            pass
-        if not there:
-            path.unlink()
-    except OSError as error:
-        raise ArgumentError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 # ---- tables

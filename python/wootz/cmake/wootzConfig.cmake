@@ -33,6 +33,11 @@ function(wootz_add_artifacts target)
         message(FATAL_ERROR "wootz_add_artifacts(${target}): there is no manifest ${manifest}")
     endif()
 
+    string(TOUPPER "${arg_SOURCES}" sources)
+    if(DEFINED arg_SOURCES AND NOT sources MATCHES "^(ON|OFF|TRUE|FALSE|YES|NO|1|0)$")
+        message(FATAL_ERROR "wootz_add_artifacts(${target}): SOURCES is '${arg_SOURCES}', wanted ON or OFF")
+    endif()
+
     if(NOT WOOTZ_COMMAND)
         find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
         set(WOOTZ_COMMAND "${Python_EXECUTABLE}" -m wootz.gen)

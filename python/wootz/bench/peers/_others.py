@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from ... import arrays
 from ._peer import OWN_CODES, Given, Made, Peer
 
 
@@ -36,7 +37,7 @@ def _cupy(compute: Callable[[Any, dict[str, Any]], Any]) -> Callable[[Given], Ma
         to = cupy.from_dlpack(out)
 
         def launch(o: Any) -> None:
-            with cupy.cuda.ExternalStream(given.device.stream()):
+            with arrays.on_stream(to, to.device.id, given.device.stream()):
                 compute(cupy, {**o, "out": to})
 
         seen = [{n: cupy.from_dlpack(a) for n, a in o.items()} for o in given.placed.operands]
