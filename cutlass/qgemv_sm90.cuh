@@ -21,7 +21,9 @@ namespace gemv {
 template <class Tile>
 WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     using Weight = typename Tile::Weight;
-    const int lane = lane_id(), warp = threadIdx.x / 32;
+    const int lane = lane_id();
+    // By a shuffle: what follows from it is in uniform registers.
+    const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x / 32), 0);
     const uint32_t all = (with.n + 15) / 16;
     const uint32_t tiles = all > blockIdx.x ? (all - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
     const Share<Tile> share(with.k, warp);
