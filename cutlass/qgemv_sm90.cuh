@@ -59,7 +59,8 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     weights.table = shared + Tile::table_at;
     // Rows past m repeat the last one.
     const uint32_t row = Tile::tokens == 1 ? 0 : min(static_cast<uint32_t>(lane) % 8, with.m - 1);
-    const uint32_t x = shared_address(staged + row * pitch + share.begin * Weight::unit_k + lane / 8 * 8);
+    const uint8_t* x = reinterpret_cast<const uint8_t*>(staged + row * pitch + share.begin * Weight::unit_k) +
+                       weights.place();
     const uint8_t* slots = shared + warp * (Tile::slots * Tile::slot_bytes);
     float* sums_of = reinterpret_cast<float*>(shared + Tile::sums_at);
 
@@ -70,7 +71,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
 #pragma unroll 1
         for (uint32_t i = 0; i < count; i++) {
             float sums[4] = {0, 0, 0, 0};
-            uint32_t at = x;
+            const uint8_t* at = x;
             const float* runs = totals + share.begin * Weight::runs;
 #pragma unroll 1
             for (uint32_t chunk = 0; chunk < share.chunks; chunk++) {

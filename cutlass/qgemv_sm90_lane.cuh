@@ -31,6 +31,17 @@ WOOTZ_FN void accumulate(float (&sum)[4], const uint32_t (&a)[4], const uint32_t
     }
 }
 
+// Adds a * b where `mine`, as one instruction: chains of selections become more.
+WOOTZ_FN void add_where(bool mine, float& sum, float a, float b) {
+#ifdef __CUDACC__
+    asm("{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n@p fma.rn.f32 %0, %1, %2, %0;\n}"
+        : "+f"(sum)
+        : "f"(a), "f"(b), "r"(static_cast<uint32_t>(mine)));
+#else
+    if (mine) sum = __fmaf_rn(a, b, sum);
+#endif
+}
+
 // A table of pairs: those of code l and code h at 128 (l + 16 h), once for each lane, so that no two lanes of
 // a warp meet in a bank.
 template <class Tile>
@@ -75,7 +86,8 @@ struct Lane {
 
     // The run of this lane's share `i`.
     WOOTZ_FN int run_of(int i) const {
-        return i * Tile::sharers + (Tile::sharers > 1 ? lane % Tile::sharers : 0);
+        if constexpr (Tile::spread) return lane % 4 * Weight::runs / 4 + i;
+        return (Tile::sharers > 1 ? lane % Tile::sharers * Tile::shares : 0) + i;
     }
 
     // The words and scales of a unit.
@@ -110,8 +122,10 @@ struct Lane {
 
     // Takes away what the numbers of a unit are too large. totals: of x over its runs.
     WOOTZ_FN void correct(float (&sums)[4], const float* totals) const {
+        // Of lanes with a run in common the first takes it.
+        const bool mine = lane % 4 * Weight::runs % 4 == 0;
         unroll<Tile::shares>([&](auto i) {
-            const float total = totals[run_of(i.value)];
+            const float total = mine ? totals[run_of(i.value)] : 0.0f;
             sums[0] = __fmaf_rn(-(shifts[i.value][0] * total), scales[i.value][0], sums[0]);
             sums[2] = __fmaf_rn(-(shifts[i.value][1] * total), scales[i.value][1], sums[2]);
         });
@@ -119,42 +133,76 @@ struct Lane {
 
     template <int Run>
     WOOTZ_FN float scale(int half) const {
-        const float own = scales[Run / Tile::sharers][half];
-        if constexpr (Tile::sharers == 1 || Tile::split) return own;
-        return __shfl_sync(0xffffffff, own, Run % Tile::sharers, Tile::sharers);
+        const float own = scales[Run % Tile::shares][half];
+        if constexpr (Tile::sharers == 1 || Tile::spread) return own;
+        return __shfl_sync(0xffffffff, own, Run / Tile::shares, Tile::sharers);
     }
 
-    // The sum of a run, scaled; ones: the sum of x.
-    template <int Run>
+    // Scaled products of the steps up to Step; ones: the sum of x.
+    template <int Step>
     WOOTZ_FN void add(float (&sums)[4], const float (&run)[4], const float (&ones)[4]) const {
+        constexpr int Run = Step * 16 / Weight::run, column = Step / Tile::part * Tile::repeats;
         const float by[2] = {scale<Run>(0), scale<Run>(1)};
-        const bool mine = !Tile::split || (lane & 3) == Run % Tile::sharers;
+        const bool mine = !Tile::spread || (lane & 3) == column / 2;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             if (Tile::tokens == 1 && i % 2) continue;
-            float sum = __fmaf_rn(by[i >> 1], run[i], sums[i]);
+            const int from = Tile::spread ? i + column % 2 : i;
+            add_where(mine, sums[i], by[i >> 1], run[from]);
             if constexpr (Tile::linear) {  // the sum of the tile is multiplied by 2^exponent
                 constexpr float lacking = power_of_2(-Weight::exponent);
-                const float zero = Weight::zero(sides, lane >> 2, Run, i >> 1);
-                sum = __fmaf_rn(zero * lacking, ones[i], sum);
+                add_where(mine, sums[i], Weight::zero(sides, lane >> 2, Run, i >> 1) * lacking, ones[from]);
             }
-            sums[i] = mine ? sum : sums[i];
         }
     }
 
-    // Adds a unit's products. x: this lane's row of the matrices of its first two steps; read: called once
-    // its words and scales are in registers.
+    // The place of this lane's x in that of a unit, in bytes.
+    WOOTZ_FN uint32_t place() const {
+        if constexpr (!Tile::spread) return lane / 8 * 16;  // in this lane's row of the first two steps
+        return (lane / 4 / Tile::repeats * Tile::vectors * 4 + lane % 4) * 16;
+    }
+
+    // x of a unit: of this lane's column, or of two steps at a time.
+    struct Columns {
+        uint32_t held[4 * Tile::vectors];
+
+        WOOTZ_FN void load(const uint8_t* x) {
+            if constexpr (!Tile::spread) return;
+            unroll<Tile::vectors>([&](auto i) {
+                const uint4 v = *reinterpret_cast<const uint4*>(x + i.value * 64);
+                held[4 * i.value] = v.x;
+                held[4 * i.value + 1] = v.y;
+                held[4 * i.value + 2] = v.z;
+                held[4 * i.value + 3] = v.w;
+            });
+        }
+        template <int Step>
+        WOOTZ_FN void of(uint32_t (&b)[2], const uint8_t* x) {
+            if constexpr (!Tile::spread && Step % 2 == 0) {
+                uint32_t loaded[4];
+                load_matrices(loaded, shared_address(x) + Step * 32);
+                for (int i = 0; i < 4; i++) held[i] = loaded[i];
+            }
+            constexpr int at = Step % (Tile::spread ? Tile::part : 2) * 2;
+            b[0] = held[at];
+            b[1] = held[at + 1];
+        }
+    };
+
+    // Adds a unit's products. x: at `place` of the unit's; read: called once its words and scales are in
+    // registers.
     template <class Read>
-    WOOTZ_FN void multiply(float (&sums)[4], uint32_t x, const uint8_t* unit, Read&& read) {
+    WOOTZ_FN void multiply(float (&sums)[4], const uint8_t* x, const uint8_t* unit, Read&& read) {
         float run[4] = {0, 0, 0, 0}, ones[4] = {0, 0, 0, 0};
-        uint32_t loaded[4];
+        Columns columns;
+        columns.load(x);
         load(unit);
         read();
         unroll<Weight::steps>([&](auto step) {
-            constexpr int at = step.value, run_steps = Tile::fold ? 1 : Weight::run / 16;
-            constexpr bool first = at % run_steps == 0, last = at % run_steps == run_steps - 1;
-            if constexpr (at % 2 == 0) load_matrices(loaded, x + at * 32);
-            const uint32_t b[2] = {loaded[at % 2 * 2], loaded[at % 2 * 2 + 1]};
+            constexpr int at = step.value, piece = Tile::piece;
+            constexpr bool first = at % piece == 0, last = at % piece == piece - 1;
+            uint32_t b[2];
+            columns.template of<at>(b, x);
             uint32_t a[4];
             if constexpr (Tile::fold) {
                 Weight::template decode_folded<at>(words, sides, tensor, lane, a);
@@ -171,7 +219,7 @@ struct Lane {
                     const uint32_t one = Type::round(1.0f, 1.0f), all[4] = {one, one, one, one};
                     accumulate<Type, first>(ones, all, b);
                 }
-                if constexpr (last) add<at * 16 / Weight::run>(sums, run, ones);
+                if constexpr (last) add<at>(sums, run, ones);
             }
         });
     }

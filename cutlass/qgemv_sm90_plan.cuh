@@ -41,11 +41,24 @@ struct Tile {
     static constexpr int table_at = sums_at + waiting * warps * sums * 4;
     static constexpr int x_at = table_at + (table ? 256 * 128 : 0);
 
-    // Each run's scale is multiplied into its sum. Of one token all columns of the product are alike: then a
-    // row's four lanes take the scales, and add the sums, of every fourth run.
+    // Each run's scale is multiplied into its sum. Of a row's four lanes each has the scales of a quarter of
+    // the runs.
     static constexpr bool scaled = Weight::scaled && !fold;
-    static constexpr int sharers = Weight::runs >= 4 ? 4 : 1, shares = Weight::runs / sharers;
-    static constexpr bool split = tokens == 1 && scaled && sharers > 1;
+
+    // One row of x has the product's columns for itself: each has x of another part of the unit, so that a
+    // lane's x is a few registers, and of a part's products its columns count alone. Piece: steps that are
+    // summed before they are scaled; vectors: of 16 bytes, x of two steps, that a part has; repeats: columns
+    // of a part.
+    static constexpr bool spread = tokens == 1 && scaled;
+    static constexpr int run_steps = fold ? 1 : Weight::run / 16;
+    static constexpr int piece = spread && run_steps > 4 ? 4 : run_steps;
+    static constexpr int vectors = piece > 2 ? piece / 2 : 1, part = 2 * vectors;
+    static constexpr int parts = Weight::steps / part, repeats = 8 / parts;
+
+    // Where runs are fewer than a row's lanes: each has that of its columns, or all.
+    static constexpr int sharers = Weight::runs >= 4 ? 4 : spread ? Weight::runs : 1;
+    static constexpr int shares = Weight::runs / sharers;
+
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
     static constexpr bool held = (Weight::zeroed && !shift) || fold || linear;
 
@@ -53,6 +66,7 @@ struct Tile {
     static_assert(fold || Weight::run % 16 == 0, "scales that change within a step cannot wait for its sum");
     static_assert(!(fold && (linear || lift || table)) && !(linear && lift), "");
     static_assert(!table || (Weight::bits == 4 && !Weight::zeroed), "");
+    static_assert(!spread || (parts * repeats == 8 && parts * part == Weight::steps), "");
     static_assert(!shift || (tokens == 1 && scaled && !linear && !lift && !table), "");
 };
 

@@ -16,6 +16,18 @@ WOOTZ_FN float sum_of(const uint4& v) {
     return (x + y) + (z + w);
 }
 
+// Puts 8 numbers, the `at`th of a row, where `Lane` looks for them if columns of the product are parts of the
+// row: of 32 numbers, lane t of a row's four has 2 t, 2 t + 1, and those 8, 16 and 24 after them. All lanes
+// come here, at successive places; each begins with another word, so that no two meet in a bank.
+WOOTZ_FN void put_apart(uint8_t* row, uint32_t at, const uint4& v, int lane) {
+    const int turn = (lane + lane / 8) % 4;
+    const bool odd = turn % 2, far = turn / 2;
+    const uint32_t once[4] = {odd ? v.y : v.x, odd ? v.z : v.y, odd ? v.w : v.z, odd ? v.x : v.w};
+    uint32_t* to = reinterpret_cast<uint32_t*>(row + at / 4 * 64) + at % 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[(i + turn) % 4 * 4] = far ? once[(i + 2) % 4] : once[i];
+}
+
 // Puts this warp's columns of x into shared memory, zero past k; rows are `pitch` elements apart. totals: of
 // x over each run, if they are wanted. -> the power of two that x was multiplied by.
 template <class Tile>
@@ -34,7 +46,11 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
             most = max_pair(most, max_pair(v.x & 0x7fff7fff, v.y & 0x7fff7fff));
             most = max_pair(most, max_pair(v.z & 0x7fff7fff, v.w & 0x7fff7fff));
         }
-        *reinterpret_cast<uint4*>(staged + token * pitch + at) = v;
+        if constexpr (Tile::spread) {
+            put_apart(reinterpret_cast<uint8_t*>(staged), at / 8, v, lane);
+        } else {
+            *reinterpret_cast<uint4*>(staged + token * pitch + at) = v;
+        }
     };
     constexpr int batch = Tile::tokens == 1 ? 4 : Tile::tokens;  // all rows of a column, for one latency
     uint4 v[batch];
@@ -74,8 +90,9 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
     const int exponent = static_cast<int>(warp_max(most) >> 7), room = 253 - exponent;
     const int power = room < 0 ? 0 : room < 127 ? room : 127;
     const uint32_t factor = (static_cast<uint32_t>(127 + power) << 7) * 0x10001u;
+    __syncwarp();
 #pragma unroll 1
-    for (uint32_t i = lane; i < all; i += 32) {  // what this lane has put there
+    for (uint32_t i = lane; i < all; i += 32) {
 #pragma unroll 4
         for (uint32_t token = 0; token < with.m; token++) {
             uint4* place = reinterpret_cast<uint4*>(staged + token * pitch + column(i));
@@ -93,7 +110,7 @@ WOOTZ_FN void leave(float* to, const float (&sums)[4], float factor, int lane) {
     const int g = lane >> 2, t = lane & 3;
     float low = sums[0] * factor, high = sums[2] * factor;
     if constexpr (Tile::tokens == 1) {
-        if constexpr (Tile::split) {
+        if constexpr (Tile::spread) {
             low += __shfl_xor_sync(0xffffffff, low, 1);
             high += __shfl_xor_sync(0xffffffff, high, 1);
             low += __shfl_xor_sync(0xffffffff, low, 2);

@@ -212,6 +212,10 @@ MISTAKES = {
     "the last columns of x are not cleared": ("there && at < with.k ?", "there ?"),
     "the sum of x stays": ("weights.correct(sums, runs)", "(void)runs"),
     "sums of x are those of the run before": ("runs += Weight::runs;", ""),
+    "words of x lie where others are looked for": ("to[(i + turn) % 4 * 4]", "to[i * 4]"),
+    "products of another column's x are added": ("(lane & 3) == column / 2", "(lane & 3) == 3 - column / 2"),
+    "a run's sum of x is taken away twice": ("mine ? totals[run_of(i.value)] : 0.0f",
+                                             "totals[run_of(i.value)]"),
     "rows past m are stored": ("row < with.n && token < with.m", "row < with.n"),
 }  # fmt: skip
 
