@@ -44,9 +44,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     const uint32_t pitch = share.units * Weight::unit_k + 8;
     float* totals = reinterpret_cast<float*>(staged + pitch);  // of one row of x
     const int lifted = stage<Tile>(with, share, staged, pitch, totals, lane);
-    // 2^(exponent - lifted), a normal number.
-    const uint32_t power = static_cast<uint32_t>(127 + Weight::exponent - lifted) << 23;
-    const float factor = Tile::fold ? 1.0f : fragment::as_float(power);
+    const Factors factor = factors<Tile>(lifted, with.tensor);
     if (Tile::table) {
         __syncthreads();
     } else {

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include <type_traits>
+
 #include "fragment.cuh"
 #include "mma.cuh"
 #include "qgemv_sm90_plan.cuh"
@@ -73,6 +75,119 @@ WOOTZ_FN void look_up(uint32_t (&a)[4], uint32_t word, const uint8_t* table, uin
         a[r] = *reinterpret_cast<const uint32_t*>(table + fragment::and_or(at[r], 0x7f80, lane * 4));
 }
 
+// ---- scales
+
+// A byte of shared memory, alone: bytes that are loaded together have to be taken apart.
+WOOTZ_FN uint32_t load_byte(const uint8_t* from) {
+#ifdef __CUDACC__
+    uint32_t result;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(result) : "r"(shared_address(from)));
+    return result;
+#else
+    return *from;
+#endif
+}
+
+// 2^(code - 127); 0 is 2^-127, 255 is NaN. A mantissa of ones makes numbers of the right kind of all, which
+// are twice as large, 0 as well, but for a last bit that rounding puts right.
+WOOTZ_FN float power_of_code(uint32_t code) {
+    return fragment::as_float((code << 23) + 0x7fffff) * fragment::as_float(0x3f000001);
+}
+
+// The numbers of the E4M3 codes in half-word `High` of a word.
+template <int High>
+WOOTZ_FN void numbers_of_codes(float (&to)[2], uint32_t word) {
+#ifdef __CUDACC__
+    uint32_t pair;
+    if constexpr (High == 0) {
+        asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}"
+            : "=r"(pair)
+            : "r"(word));
+    } else {
+        asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high;}"
+            : "=r"(pair)
+            : "r"(word));
+    }
+    to[0] = fragment::Half::low(pair);
+    to[1] = fragment::Half::high(pair);
+#else
+    to[0] = fragment::float_f32<4, 3, 7, 0x7f, false, true>(word >> 16 * High & 255);
+    to[1] = fragment::float_f32<4, 3, 7, 0x7f, false, true>(word >> (16 * High + 8) & 255);
+#endif
+}
+
+// The scales of rows g and g + 8 in a lane's runs, from run `first` on.
+template <class Tile, Levels = Tile::levels>
+struct Scales {
+    float held[Tile::shares][2];
+
+    WOOTZ_FN void load(const uint8_t* sides, const float* tensor, int g, int first) {
+        unroll<Tile::shares>(
+            [&](auto i) { Tile::Weight::levels(sides, tensor, g, first + i.value, held[i.value]); });
+    }
+    template <int Share>
+    WOOTZ_FN void of(float (&to)[2]) const {
+        to[0] = held[Share][0];
+        to[1] = held[Share][1];
+    }
+    // Of bits that depend on every register that was loaded.
+    WOOTZ_FN uint32_t bits() const {
+        uint32_t bits = 0;
+        unroll<2 * Tile::shares>([&](auto i) { bits |= fragment::as_bits(held[i.value / 2][i.value % 2]); });
+        return bits;
+    }
+};
+
+template <class Tile>
+struct Scales<Tile, Levels::Powers> : Scales<Tile, Levels::Any> {
+    WOOTZ_FN void load(const uint8_t* sides, const float*, int g, int first) {
+        const uint8_t* from = sides + Tile::Weight::at(g, first, 0);
+        unroll<2 * Tile::shares>(
+            [&](auto i) { this->held[i.value / 2][i.value % 2] = power_of_code(load_byte(from + i.value)); });
+    }
+};
+
+// Their codes: two runs' in a word.
+template <class Tile>
+struct Scales<Tile, Levels::Floats> {
+    static constexpr int words = (Tile::shares + 1) / 2;
+    uint32_t held[words];
+
+    WOOTZ_FN void load(const uint8_t* sides, const float*, int g, int first) {
+        const uint8_t* from = sides + Tile::Weight::at(g, first, 0);
+        if constexpr (Tile::shares == 1) {
+            held[0] = *reinterpret_cast<const uint16_t*>(from);
+        } else if constexpr (words % 4 == 0) {
+            unroll<words / 4>([&](auto i) {
+                const uint4 v = reinterpret_cast<const uint4*>(from)[i.value];
+                held[4 * i.value] = v.x;
+                held[4 * i.value + 1] = v.y;
+                held[4 * i.value + 2] = v.z;
+                held[4 * i.value + 3] = v.w;
+            });
+        } else if constexpr (words == 2) {
+            const uint2 v = *reinterpret_cast<const uint2*>(from);
+            held[0] = v.x;
+            held[1] = v.y;
+        } else {
+            unroll<words>([&](auto i) { held[i.value] = reinterpret_cast<const uint32_t*>(from)[i.value]; });
+        }
+    }
+    template <int Share>
+    WOOTZ_FN void of(float (&to)[2]) const {
+        numbers_of_codes<Share % 2>(to, held[Share / 2]);
+    }
+    WOOTZ_FN uint32_t bits() const {
+        uint32_t bits = 0;
+        unroll<words>([&](auto i) { bits |= held[i.value]; });
+        return bits;
+    }
+};
+
+struct None {};
+
+// ---- a lane
+
 // A lane's part of a unit, and what it adds to the sums of its tile.
 template <class Tile>
 struct Lane {
@@ -82,7 +197,8 @@ struct Lane {
     const float* tensor;
     const uint8_t *sides, *table;
     uint32_t words[Weight::words];
-    float scales[Tile::scaled ? Tile::shares : 1][2], shifts[Tile::shift ? Tile::shares : 1][2];
+    std::conditional_t<Tile::scaled, Scales<Tile>, None> scales;
+    float shifts[Tile::shift ? Tile::shares : 1][2];
 
     // The run of this lane's share `i`.
     WOOTZ_FN int run_of(int i) const {
@@ -94,14 +210,11 @@ struct Lane {
     WOOTZ_FN void load(const uint8_t* unit) {
         load_words<Weight>(words, unit, lane);
         sides = unit + Weight::code_bytes;
-        if constexpr (Tile::scaled) {
+        if constexpr (Tile::scaled) scales.load(sides, tensor, lane >> 2, run_of(0));
+        if constexpr (Tile::shift) {
             unroll<Tile::shares>([&](auto i) {
-                const int run = run_of(i.value);
-                Weight::levels(sides, tensor, lane >> 2, run, scales[i.value]);
-                if constexpr (Tile::shift) {
-                    shifts[i.value][0] = Weight::shift(sides, lane >> 2, run, 0);
-                    shifts[i.value][1] = Weight::shift(sides, lane >> 2, run, 1);
-                }
+                shifts[i.value][0] = Weight::shift(sides, lane >> 2, run_of(i.value), 0);
+                shifts[i.value][1] = Weight::shift(sides, lane >> 2, run_of(i.value), 1);
             });
         }
     }
@@ -110,12 +223,10 @@ struct Lane {
     WOOTZ_FN uint32_t loaded() const {
         uint32_t bits = 0;
         unroll<Weight::vectors>([&](auto i) { bits |= words[4 * i.value]; });
-        if constexpr (Tile::scaled) {
-            unroll<Tile::shares>([&](auto i) {
-                bits |= fragment::as_bits(scales[i.value][0]) | fragment::as_bits(scales[i.value][1]);
-                if constexpr (Tile::shift && Weight::zeroed)
-                    bits |= fragment::as_bits(shifts[i.value][0]) | fragment::as_bits(shifts[i.value][1]);
-            });
+        if constexpr (Tile::scaled) bits |= scales.bits();
+        if constexpr (Tile::shift && Weight::zeroed) {
+            unroll<2 * Tile::shares>(
+                [&](auto i) { bits |= fragment::as_bits(shifts[i.value / 2][i.value % 2]); });
         }
         return bits;
     }
@@ -126,23 +237,27 @@ struct Lane {
         const bool mine = lane % 4 * Weight::runs % 4 == 0;
         unroll<Tile::shares>([&](auto i) {
             const float total = mine ? totals[run_of(i.value)] : 0.0f;
-            sums[0] = __fmaf_rn(-(shifts[i.value][0] * total), scales[i.value][0], sums[0]);
-            sums[2] = __fmaf_rn(-(shifts[i.value][1] * total), scales[i.value][1], sums[2]);
+            float by[2];
+            scales.template of<i.value>(by);
+            sums[0] = __fmaf_rn(-(shifts[i.value][0] * total), by[0], sums[0]);
+            sums[2] = __fmaf_rn(-(shifts[i.value][1] * total), by[1], sums[2]);
         });
     }
 
+    // The scales of a run.
     template <int Run>
-    WOOTZ_FN float scale(int half) const {
-        const float own = scales[Run % Tile::shares][half];
-        if constexpr (Tile::sharers == 1 || Tile::spread) return own;
-        return __shfl_sync(0xffffffff, own, Run / Tile::shares, Tile::sharers);
+    WOOTZ_FN void scale(float (&by)[2]) const {
+        scales.template of<Run % Tile::shares>(by);
+        if constexpr (Tile::handed)
+            for (float& each : by) each = __shfl_sync(0xffffffff, each, Run / Tile::shares, Tile::sharers);
     }
 
     // Scaled products of the steps up to Step; ones: the sum of x.
     template <int Step>
     WOOTZ_FN void add(float (&sums)[4], const float (&run)[4], const float (&ones)[4]) const {
         constexpr int Run = Step * 16 / Weight::run, column = Step / Tile::part * Tile::repeats;
-        const float by[2] = {scale<Run>(0), scale<Run>(1)};
+        float by[2];
+        scale<Run>(by);
         const bool mine = !Tile::spread || (lane & 3) == column / 2;
 #pragma unroll
         for (int i = 0; i < 4; i++) {

@@ -14,6 +14,10 @@ using namespace sm90;
 // then rounded to x's type.
 enum class Scaling { Sums, Weights };
 
+// How scales are stored. Powers: as one code of E8M0; Floats: as one of E4M3, and in levels that are one per
+// tensor and all multiply, which wait for the sums of a tile: both are the first of the side fields.
+enum class Levels { Any, Powers, Floats };
+
 // One variant. Weight: a format's decoder with levels(sides, tensor, g, run, to): the scales of rows g and
 // g + 8. Tokens: 1 or 8, rows of x at most. Warps: of a block, along k. Slots: of a warp's ring; Units:
 // of w in a slot. Linear: zero points are added after scaling, times the sum of x. Lift: decoded numbers lack
@@ -21,12 +25,13 @@ enum class Scaling { Sums, Weights };
 // codes of 4 bits, a plain stream, are looked up two at a time: Weight::number(code) has their bits. Shift:
 // decoded numbers of row g + 8 half in run j are Weight::shift(sides, g, j, half) too large, which the sum of
 // x over the run takes away.
-template <class Weight_, int Tokens_, int Warps_, int Slots_, int Units_, Scaling Scaling_, bool Linear_,
-          bool Lift_, bool Table_, bool Shift_>
+template <class Weight_, int Tokens_, int Warps_, int Slots_, int Units_, Scaling Scaling_, Levels Levels_,
+          bool Linear_, bool Lift_, bool Table_, bool Shift_>
 struct Tile {
     using Weight = Weight_;
     using Type = typename Weight::Type;
     static constexpr int tokens = Tokens_, warps = Warps_, slots = Slots_, units = Units_;
+    static constexpr Levels levels = Levels_;
     static constexpr bool fold = Scaling_ == Scaling::Weights, linear = Linear_, lift = Lift_;
     static constexpr bool table = Table_, shift = Shift_;
     static constexpr int threads = 32 * warps;
@@ -56,8 +61,11 @@ struct Tile {
     static constexpr int parts = Weight::steps / part, repeats = 8 / parts;
 
     // Where runs are fewer than a row's lanes: each has that of its columns, or all.
-    static constexpr int sharers = Weight::runs >= 4 ? 4 : spread ? Weight::runs : 1;
+    static constexpr bool handed = !spread && Weight::runs >= 4;
+    static constexpr int sharers = !spread && !handed ? 1 : Weight::runs >= 4 ? 4 : Weight::runs;
     static constexpr int shares = Weight::runs / sharers;
+    // Whether levels that are one per tensor wait for the sums of a tile.
+    static constexpr bool rest = scaled && levels == Levels::Floats && Weight::tensors > 0;
 
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
     static constexpr bool held = (Weight::zeroed && !shift) || fold || linear;

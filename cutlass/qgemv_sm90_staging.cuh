@@ -104,11 +104,46 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
     return power;
 }
 
+// What the sums of a tile are multiplied by: two numbers, each in range, where their product may not be.
+struct Factors {
+    float first, second;
+};
+
+// 2^(exponent - lifted), and the level that is one per tensor, if that waits for the sums.
+template <class Tile>
+WOOTZ_FN Factors factors(int lifted, const float* tensor) {
+    if constexpr (Tile::fold) return {1, 1};
+    int power = Tile::Weight::exponent - lifted;
+    uint32_t number = 127u << 23;
+    if constexpr (Tile::rest) {
+        float level = *tensor;
+        if (fabsf(level) < power_of_2(-126)) {
+            level *= power_of_2(64);
+            power -= 64;
+        }
+        number = fragment::as_bits(level);
+        const int exponent = number >> 23 & 255;
+        if (exponent != 0 && exponent != 255) {
+            power += exponent - 127;
+            number = (number & 0x807fffff) | 127u << 23;
+        }
+        power = power < -252 ? -252 : power;  // sums are less than 2^60
+    }
+    const auto normal = [](int of) { return fragment::as_float(static_cast<uint32_t>(127 + of) << 23); };
+    const int half = Tile::rest ? power / 2 : 0;
+    return {fragment::as_float(number) * normal(power - half), normal(half)};
+}
+
 // Leaves a warp's sums of one tile in shared memory.
 template <class Tile>
-WOOTZ_FN void leave(float* to, const float (&sums)[4], float factor, int lane) {
+WOOTZ_FN void leave(float* to, float (&sums)[4], const Factors& factors, int lane) {
     const int g = lane >> 2, t = lane & 3;
-    float low = sums[0] * factor, high = sums[2] * factor;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        sums[i] *= factors.first;
+        if constexpr (Tile::rest) sums[i] *= factors.second;
+    }
+    float low = sums[0], high = sums[2];
     if constexpr (Tile::tokens == 1) {
         if constexpr (Tile::spread) {
             low += __shfl_xor_sync(0xffffffff, low, 1);
@@ -122,9 +157,9 @@ WOOTZ_FN void leave(float* to, const float (&sums)[4], float factor, int lane) {
         }
     } else {
         to[g * 8 + 2 * t] = low;
-        to[g * 8 + 2 * t + 1] = sums[1] * factor;
+        to[g * 8 + 2 * t + 1] = sums[1];
         to[(g + 8) * 8 + 2 * t] = high;
-        to[(g + 8) * 8 + 2 * t + 1] = sums[3] * factor;
+        to[(g + 8) * 8 + 2 * t + 1] = sums[3];
     }
 }
 

@@ -15,7 +15,7 @@ from ..formats.fragment import ROWS, STEP, Fragment, fragment
 from ..lower.functor import KINDS, Weights, functor, placed
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance
-from ._two_rows import looked_up, struct, two_rows
+from ._two_rows import converts, looked_up, struct, two_rows
 
 TOKENS = 8
 """Rows of x that one instruction takes."""
@@ -180,6 +180,19 @@ def shifts(weights: Weights) -> bool:
     return weights.excess is not None and weights.excess <= EXCESS and zero and waits
 
 
+def levels(weights: Weights, lift: bool) -> str:
+    """How scales are stored, as the template calls it. A level that is one per tensor waits for sums that
+    stay in f32's range without it, whatever x is."""
+    scales, tensors = weights.fmt.scales, weights.layout.tensors
+    if len(scales) == 1 and scales[0].element.kind == "exponent" and not tensors:
+        return "Powers"
+    if not converts(weights):
+        return "Any"
+    bounded = lift or weights.kind.exponent == KINDS["f16"].exponent
+    waits = not tensors or (bounded and len(tensors) == 1 and scales[1].op == "multiply")
+    return "Floats" if waits else "Any"
+
+
 def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
     """For one row of x, and for several. None where the rings of a format leave no room for any x."""
     weights, most = decoder(fmt, dtype, target)[0], target.shared_max
@@ -247,18 +260,19 @@ def _text(tile: Tile, layout: Fragment, weights: Weights, lift: bool) -> str:
     scaling = "Weights" if weights.fold_only and not linear(weights) else "Sums"
     numbers = ", ".join(map(str, (tile.tokens, tile.warps, tile.slots, tile.units)))
     name = f"{weights.name}_{'shifted' if tile.shift else 'rows'}"
+    stored = f"gemv::Levels::{levels(weights, lift)}"
     flags = ", ".join(str(flag).lower() for flag in (linear(weights), lift, tile.table, tile.shift))
     fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
-    levels = [f"{weights.name}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors)]
+    tensors = [f"{weights.name}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors)]
     return f"""
-using $SYMBOL_tile = gemv::Tile<{name}, {numbers}, gemv::Scaling::{scaling}, {flags}>;
+using $SYMBOL_tile = gemv::Tile<{name}, {numbers}, gemv::Scaling::{scaling}, {stored}, {flags}>;
 static_assert($SYMBOL_tile::x_at == {tile.fixed(layout)}, "");
 extern "C" __global__ void __launch_bounds__({tile.threads}, {tile.blocks})
     $SYMBOL(const uint16_t* x, const uint8_t* __restrict__ w_units{fields}, uint16_t* y,
             uint32_t m, uint32_t n, uint32_t k)
 {{
     extern __shared__ __align__(128) uint8_t memory[];
-    const float levels[{max(1, len(levels))}] = {{{", ".join(levels) or "1.0f"}}};
+    const float levels[{max(1, len(tensors))}] = {{{", ".join(tensors) or "1.0f"}}};
     gemv::run<$SYMBOL_tile>({{x, w_units, levels, y, m, n, k}}, memory);
 }}
 """
