@@ -60,8 +60,9 @@ struct Tile {
     static constexpr int vectors = piece > 2 ? piece / 2 : 1, part = 2 * vectors;
     static constexpr int parts = Weight::steps / part, repeats = 8 / parts;
 
-    // Where runs are fewer than a row's lanes: each has that of its columns, or all.
-    static constexpr bool handed = !spread && Weight::runs >= 4;
+    // Where runs are fewer than a row's lanes: each has that of its columns, or all. Of E4M3 a lane converts
+    // all that it needs: that is less than what hands them round.
+    static constexpr bool handed = !spread && Weight::runs >= 4 && levels != Levels::Floats;
     static constexpr int sharers = !spread && !handed ? 1 : Weight::runs >= 4 ? 4 : Weight::runs;
     static constexpr int shares = Weight::runs / sharers;
     // Whether levels that are one per tensor wait for the sums of a tile.
