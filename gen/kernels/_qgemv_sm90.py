@@ -157,7 +157,7 @@ def decoder(fmt: Format, dtype: str, target: Target) -> tuple[Weights, bool]:
     """The decoder, and whether x has to be lifted for it: numbers lack their power of two where that saves a
     multiplication and does no harm."""
     plain = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
-    bare = Weights(fmt, KINDS[dtype], target, f"Bare_{dtype}", bare=True)
+    bare = Weights(fmt, KINDS[dtype], target, f"Multiplied_{dtype}", bare=True, times="gemv::times")
     exponent = bare.plan.exponent
     if fmt.zero is not None or plain.fold_only or exponent < LIFTED or exponent == plain.plan.exponent:
         return plain, False
@@ -226,7 +226,7 @@ def _entry(
         pdl=True,
         gate="hmma",
         preamble=(
-            functor(fmt, dtype, target, weights.name, weights.bare),
+            functor(fmt, dtype, target, weights.name, weights.bare, weights.times),
             two_rows(weights),
             *([_shifted(weights)] if tile.shift else ()),
         ),

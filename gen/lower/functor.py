@@ -357,10 +357,13 @@ def placed(weights: Weights) -> Iterator[str]:
     yield from _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare).placed()
 
 
-def functor(fmt: Format, activations: str, target: Target, name: str = "Weight", bare: bool = False) -> str:
+def functor(
+    fmt: Format, activations: str, target: Target, name: str = "Weight", bare: bool = False, times: str = ""
+) -> str:
     """The C++ struct `name` that decodes a format's packed words to pairs of "f16" or "bf16"; it needs the
     header cutlass/fragment.cuh. bare: decoded floats lack their power of two, even where products may then be
-    less than any number of f32; `exponent` has it.
+    less than any number of f32; `exponent` has it. times: a function of a word and a power of two, for shifts
+    that are to be multiplications.
 
     Its members:
     bits, unit_k, steps (of 16 k in a unit), vectors and words (a lane's codes: 16 and 4 bytes each),
@@ -380,7 +383,7 @@ def functor(fmt: Format, activations: str, target: Target, name: str = "Weight",
     decode_folded<Step>(words, sides, tensor, lane, a): weights, scaled and with zero points, computed in f32
     as every backend computes them and rounded once to the type; codebooks are not rounded before.
     """
-    w = _Text(fmt, KINDS[activations], target, name, bare)
+    w = _Text(fmt, KINDS[activations], target, name, bare, times)
     made = w.plan
     lines = [*w.constants(), f"using Type = fragment::{w.kind.struct};", "using Pair = uint32_t;"]
     lines += [*w.steps("values", made), *w.levels(), *w.zero(), *w.codes(), *w.decode(), *w.folded()]
