@@ -15,7 +15,7 @@ from ..formats.axes import Element, Format, f32_bits
 from ..formats.fragment import PERIOD, STEP, Side
 from ..formats.layout import SCALE_FIELDS
 from ..manifest.target import Target
-from .pairs import KINDS, Plan, code_pieces, gather, integer_of, magic, table_text
+from .pairs import KINDS, Plan, by_mantissa, code_pieces, gather, integer_of, magic, table_text
 from .weights import Weights
 
 __all__ = ["KINDS", "Weights", "functor", "placed"]
@@ -354,7 +354,8 @@ def placed(weights: Weights) -> Iterator[str]:
     its code's value, without scale and zero points. Raises ValueError where there is no such number."""
     if weights.excess is None:
         raise ValueError(f"the codes of {weights.fmt.name} are no integers that {weights.kind.name} takes")
-    yield from _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare).placed()
+    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    yield from text.steps("placed", Plan(True, 0, by_mantissa(text.question, 1 << weights.kind.mantissa)))
 
 
 def functor(

@@ -229,20 +229,25 @@ def magic(q: Question, at: Sequence[int]) -> list[str]:
     ]
 
 
-def _int_by_mantissa(q: Question) -> Plan:
-    """Integers by writing the code into the mantissa of a power of two and subtracting that power; where a
-    code does not lie at the mantissa's end, a multiplication by a power of two rides on the subtraction."""
+def by_mantissa(q: Question, rest: int) -> tuple[str, ...]:
+    """(code ^ flip) + rest, by writing the code into the mantissa of a power of two and subtracting what that
+    is more; where a code does not lie at the mantissa's end, a multiplication by a power of two rides on the
+    subtraction."""
     kind, bits = q.kind, q.element.bits
-    _, offset = integer_of(q.element)
     at = _places(q.positions, bits, kind.mantissa - bits)
     power = 1 << kind.mantissa
     pairs = []
     for text, t in zip(magic(q, at), at):
-        if t == 0:
-            pairs.append(f"Type::sub2({text}, {kind.pair(power + offset)})")
+        if t:
+            pairs.append(f"Type::fma2({text}, {kind.pair(0.5**t)}, {kind.pair(rest - power * 0.5**t)})")
         else:
-            pairs.append(f"Type::fma2({text}, {kind.pair(0.5**t)}, {kind.pair(-power * 0.5**t - offset)})")
-    return Plan(True, 0, tuple(pairs))
+            pairs.append(f"Type::sub2({text}, {kind.pair(power - rest)})" if rest != power else text)
+    return tuple(pairs)
+
+
+def _int_by_mantissa(q: Question) -> Plan:
+    """Integers that a mantissa takes."""
+    return Plan(True, 0, by_mantissa(q, -integer_of(q.element)[1]))
 
 
 def _int_in_two(q: Question) -> Plan:
