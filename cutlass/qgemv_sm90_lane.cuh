@@ -81,10 +81,12 @@ WOOTZ_FN uint32_t fold_down(uint32_t a) {
 WOOTZ_FN void look_up(uint32_t (&a)[4], uint32_t word, const uint8_t* table, uint32_t lane) {
     // Bytes 0 and 1: the pair's second code above its first.
     const uint32_t even = fold_down(word & 0x0f0f0f0f), odd = fold_down(word >> 4 & 0x0f0f0f0f);
-    const uint32_t at[4] = {even << 7, odd << 7, even >> 1, odd >> 1};
+    const uint32_t at[4] = {fragment::and_or(even << 7, 0x7f80, lane * 4),
+                            fragment::and_or(odd << 7, 0x7f80, lane * 4),
+                            times(fragment::prmt(even, 0, 0x4441), 128) + lane * 4,
+                            times(fragment::prmt(odd, 0, 0x4441), 128) + lane * 4};
 #pragma unroll
-    for (int r = 0; r < 4; r++)
-        a[r] = *reinterpret_cast<const uint32_t*>(table + fragment::and_or(at[r], 0x7f80, lane * 4));
+    for (int r = 0; r < 4; r++) a[r] = *reinterpret_cast<const uint32_t*>(table + at[r]);
 }
 
 // ---- scales
