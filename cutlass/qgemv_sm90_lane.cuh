@@ -89,6 +89,24 @@ WOOTZ_FN void look_up(uint32_t (&a)[4], uint32_t word, const uint8_t* table, uin
     for (int r = 0; r < 4; r++) a[r] = *reinterpret_cast<const uint32_t*>(table + at[r]);
 }
 
+// Bits that depend on all words that were added, two of them by one instruction of the multiplier.
+struct Mixed {
+    uint32_t bits = 0, left = 0;
+    int count = 0;
+
+    WOOTZ_FN void add(uint32_t word) {
+        if (count == 0) {
+            bits = word;
+        } else if (count % 2) {
+            left = word;
+        } else {
+            bits = bits * left + word;
+            left = 0;
+        }
+        count++;
+    }
+};
+
 // ---- scales
 
 // A byte of shared memory, alone: bytes that are loaded together have to be taken apart.
@@ -144,11 +162,10 @@ struct Scales {
         to[0] = held[Share][0];
         to[1] = held[Share][1];
     }
-    // Of bits that depend on every register that was loaded.
-    WOOTZ_FN uint32_t bits() const {
-        uint32_t bits = 0;
-        unroll<2 * Tile::shares>([&](auto i) { bits |= fragment::as_bits(held[i.value / 2][i.value % 2]); });
-        return bits;
+    // Mixes every register that was loaded.
+    WOOTZ_FN void mix(Mixed& with) const {
+        unroll<2 * Tile::shares>(
+            [&](auto i) { with.add(fragment::as_bits(held[i.value / 2][i.value % 2])); });
     }
 };
 
@@ -191,10 +208,8 @@ struct Scales<Tile, Levels::Floats> {
     WOOTZ_FN void of(float (&to)[2]) const {
         numbers_of_codes<Share % 2>(to, held[Share / 2]);
     }
-    WOOTZ_FN uint32_t bits() const {
-        uint32_t bits = 0;
-        unroll<words>([&](auto i) { bits |= held[i.value]; });
-        return bits;
+    WOOTZ_FN void mix(Mixed& with) const {
+        unroll<words>([&](auto i) { with.add(held[i.value]); });
     }
 };
 
@@ -233,16 +248,16 @@ struct Lane {
         }
     }
 
-    // Of bits that depend on every register that was loaded.
+    // Bits that depend on every register that was loaded.
     WOOTZ_FN uint32_t loaded() const {
-        uint32_t bits = 0;
-        unroll<Weight::vectors>([&](auto i) { bits |= words[4 * i.value]; });
-        if constexpr (Tile::scaled) bits |= scales.bits();
+        Mixed with;
+        unroll<Weight::vectors>([&](auto i) { with.add(words[4 * i.value]); });
+        if constexpr (Tile::scaled) scales.mix(with);
         if constexpr (Tile::shift && Weight::zeroed) {
             unroll<2 * Tile::shares>(
-                [&](auto i) { bits |= fragment::as_bits(shifts[i.value / 2][i.value % 2]); });
+                [&](auto i) { with.add(fragment::as_bits(shifts[i.value / 2][i.value % 2])); });
         }
-        return bits;
+        return with.bits | with.left;
     }
 
     // Takes away what the numbers of a unit are too large. totals: of x over its runs.
