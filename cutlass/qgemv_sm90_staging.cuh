@@ -28,77 +28,93 @@ WOOTZ_FN void put_apart(uint8_t* row, uint32_t at, const uint4& v, int lane) {
     for (int i = 0; i < 4; i++) to[(i + turn) % 4 * 4] = far ? once[(i + 2) % 4] : once[i];
 }
 
+// The larger of magnitudes and of those of numbers: each half-word by itself.
+WOOTZ_FN uint32_t largest(uint32_t most, const uint4& v) {
+    most = max_pair(most, max_pair(v.x & 0x7fff7fff, v.y & 0x7fff7fff));
+    return max_pair(most, max_pair(v.z & 0x7fff7fff, v.w & 0x7fff7fff));
+}
+
+// The power of two that numbers as large as the warp's `most` may be multiplied by.
+WOOTZ_FN int lift_of(uint32_t most) {
+    most = most > 0xffff && (most >> 16) > (most & 0xffff) ? most >> 16 : most & 0xffff;
+    const int room = 253 - static_cast<int>(warp_max(most) >> 7);
+    return room < 0 ? 0 : room < 127 ? room : 127;
+}
+
+template <class Type>
+WOOTZ_FN uint4 lifted(const uint4& v, int power) {
+    const uint32_t factor = (static_cast<uint32_t>(127 + power) << 7) * 0x10001u;
+    return make_uint4(Type::mul2(v.x, factor), Type::mul2(v.y, factor), Type::mul2(v.z, factor),
+                      Type::mul2(v.w, factor));
+}
+
 // Puts this warp's columns of x into shared memory, zero past k; rows are `pitch` elements apart. totals: of
 // x over each run, if they are wanted. -> the power of two that x was multiplied by.
 template <class Tile>
 WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* staged, uint32_t pitch,
                    float* totals, int lane) {
+    using Type = typename Tile::Type;
     constexpr uint32_t each = Tile::Weight::unit_k / 8;  // 16 bytes of a unit
+    // What a lane has in registers, for one latency, and one pass where that is all.
+    constexpr int rows = Tile::tokens, columns = Tile::tokens == 1 ? 4 : 2;
     const uint32_t all = share.count * each;
+    const bool whole = all <= 32 * columns;
     const auto column = [&](uint32_t i) { return (share.begin * each + i) * 8; };
-    const auto load = [&](uint32_t token, uint32_t at, bool there) {
-        return there && at < with.k ? load_16(with.x + static_cast<uint64_t>(token) * with.k + at)
-                                    : make_uint4(0, 0, 0, 0);
-    };
-    uint32_t most = 0;
-    const auto put = [&](uint32_t token, uint32_t at, uint4 v) {
-        if (Tile::lift) {
-            most = max_pair(most, max_pair(v.x & 0x7fff7fff, v.y & 0x7fff7fff));
-            most = max_pair(most, max_pair(v.z & 0x7fff7fff, v.w & 0x7fff7fff));
-        }
+    const auto put = [&](int row, uint32_t at, const uint4& v) {
         if constexpr (Tile::spread) {
             put_apart(reinterpret_cast<uint8_t*>(staged), at / 8, v, lane);
         } else {
-            *reinterpret_cast<uint4*>(staged + token * pitch + at) = v;
+            *reinterpret_cast<uint4*>(staged + row * pitch + at) = v;
         }
     };
-    constexpr int batch = Tile::tokens == 1 ? 4 : Tile::tokens;  // all rows of a column, for one latency
-    uint4 v[batch];
-    if constexpr (Tile::tokens == 1) {
+    uint32_t most = 0;
+    int power = 0;
 #pragma unroll 1
-        for (uint32_t first = 0; first < all; first += 32 * batch) {
-            const uint32_t i = first + lane;
+    for (uint32_t first = 0; first < all; first += 32 * columns) {
+        uint4 v[columns][rows];
 #pragma unroll
-            for (int j = 0; j < batch; j++) v[j] = load(0, column(i + 32 * j), i + 32 * j < all);
+        for (int c = 0; c < columns; c++) {
+            const uint32_t i = first + 32 * c + lane, at = column(i);
 #pragma unroll
-            for (int j = 0; j < batch; j++) {
-                const bool there = i + 32 * j < all;
-                if (there) put(0, column(i + 32 * j), v[j]);
-                if constexpr (Tile::shift) {  // the lanes of a run are neighbours
-                    constexpr int lanes = Tile::Weight::run / 8;
-                    float total = sum_of<typename Tile::Type>(v[j]);
-#pragma unroll
-                    for (int apart = 1; apart < lanes; apart *= 2)
-                        total += __shfl_xor_sync(0xffffffff, total, apart);
-                    if (there && lane % lanes == 0) totals[column(i + 32 * j) / Tile::Weight::run] = total;
-                }
+            for (int r = 0; r < rows; r++) {
+                const bool there = i < all && at < with.k && static_cast<uint32_t>(r) < with.m;
+                v[c][r] =
+                    there ? load_16(with.x + static_cast<uint64_t>(r) * with.k + at) : make_uint4(0, 0, 0, 0);
             }
         }
-    } else {
-#pragma unroll 1
-        for (uint32_t i = lane; i < all; i += 32) {
-            const uint32_t at = column(i);
+        if constexpr (Tile::lift) {
 #pragma unroll
-            for (int j = 0; j < batch; j++) v[j] = load(j, at, j < with.m);
+            for (int c = 0; c < columns; c++)
+                for (int r = 0; r < rows; r++) most = largest(most, v[c][r]);
+            if (whole) power = lift_of(most);
+        }
 #pragma unroll
-            for (int j = 0; j < batch; j++)
-                if (j < with.m) put(j, at, v[j]);
+        for (int c = 0; c < columns; c++) {
+            const uint32_t i = first + 32 * c + lane, at = column(i);
+#pragma unroll
+            for (int r = 0; r < rows; r++) {
+                if (Tile::lift) v[c][r] = lifted<Type>(v[c][r], power);
+                if (i < all && static_cast<uint32_t>(r) < with.m) put(r, at, v[c][r]);
+            }
+            if constexpr (Tile::shift) {  // the lanes of a run are neighbours
+                constexpr int lanes = Tile::Weight::run / 8;
+                float total = sum_of<Type>(v[c][0]);
+#pragma unroll
+                for (int apart = 1; apart < lanes; apart *= 2)
+                    total += __shfl_xor_sync(0xffffffff, total, apart);
+                if (i < all && lane % lanes == 0) totals[at / Tile::Weight::run] = total;
+            }
         }
     }
-    if constexpr (!Tile::lift) return 0;
-    most = most > 0xffff && (most >> 16) > (most & 0xffff) ? most >> 16 : most & 0xffff;
-    const int exponent = static_cast<int>(warp_max(most) >> 7), room = 253 - exponent;
-    const int power = room < 0 ? 0 : room < 127 ? room : 127;
-    const uint32_t factor = (static_cast<uint32_t>(127 + power) << 7) * 0x10001u;
+    if (!Tile::lift || whole) return power;
+    power = lift_of(most);
     __syncwarp();
 #pragma unroll 1
     for (uint32_t i = lane; i < all; i += 32) {
 #pragma unroll 4
-        for (uint32_t token = 0; token < with.m; token++) {
-            uint4* place = reinterpret_cast<uint4*>(staged + token * pitch + column(i));
-            const uint4 before = *place;
-            *place = make_uint4(Tile::Type::mul2(before.x, factor), Tile::Type::mul2(before.y, factor),
-                                Tile::Type::mul2(before.z, factor), Tile::Type::mul2(before.w, factor));
+        for (uint32_t row = 0; row < with.m; row++) {
+            uint4* place = reinterpret_cast<uint4*>(staged + row * pitch + column(i));
+            *place = lifted<Type>(*place, power);
         }
     }
     return power;

@@ -154,10 +154,11 @@ def test_sums_of_more_tiles_than_may_wait() -> None:
 
 
 @pytest.mark.parametrize("magnitude", [2.0**-120, 2.0**-60, 1.0, 2.0**60, 2.0**120])
-def test_x_of_any_magnitude(magnitude: float) -> None:
-    """Of decoders whose numbers lack a power of two as well."""
-    fmt, size = made("mxfp4"), {"m": 2, "n": 16, "k": 512}
-    with built([entry(fmt.name, "v8")], (size,)) as (program, instances):
+@pytest.mark.parametrize(("suffix", "k"), [("v8", 512), ("v8", 6152), ("v1_small", 6152)])
+def test_x_of_any_magnitude(magnitude: float, suffix: str, k: int) -> None:
+    """Of decoders whose numbers lack a power of two as well; as much as a warp has in registers, and more."""
+    fmt, size = made("mxfp4"), {"m": 1 if suffix == "v1_small" else 2, "n": 16, "k": k}
+    with built([entry(fmt.name, suffix)], (size,)) as (program, instances):
         ((symbol, instance),) = instances.items()
         given = operands(fmt, size, "bf16")
         x = reference.to_double(given["x"], "bf16") * magnitude
@@ -276,7 +277,7 @@ MISTAKES = {
     "a slot is not waited for": ("                ring.wait();\n", ""),
     "barriers lie in slots": ("Tile::barriers_at + warp * (", "warp * ("),
     "a row of tiles begins where the last one ended": ("share.units - share.count)", "share.units)"),
-    "the last columns of x are not cleared": ("there && at < with.k ?", "there ?"),
+    "the last columns of x are not cleared": ("i < all && at < with.k &&", "i < all &&"),
     "the sum of x stays": ("weights.correct(sums, runs)", "(void)runs"),
     "sums of x are those of the run before": ("runs += Weight::runs;", ""),
     "words of x lie where others are looked for": ("to[(i + turn) % 4 * 4]", "to[i * 4]"),
