@@ -56,7 +56,7 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
     using Type = typename Tile::Type;
     constexpr uint32_t each = Tile::Weight::unit_k / 8;  // 16 bytes of a unit
     // What a lane has in registers, for one latency, and one pass where that is all.
-    constexpr int rows = Tile::tokens, columns = Tile::tokens == 1 ? 4 : 2;
+    constexpr int rows = Tile::tokens, columns = Tile::tokens == 1 ? 8 : 2;
     const uint32_t all = share.count * each;
     const bool whole = all <= 32 * columns;
     const auto column = [&](uint32_t i) { return (share.begin * each + i) * 8; };
@@ -74,6 +74,7 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
         uint4 v[columns][rows];
 #pragma unroll
         for (int c = 0; c < columns; c++) {
+            if (first + 32 * c >= all) continue;
             const uint32_t i = first + 32 * c + lane, at = column(i);
 #pragma unroll
             for (int r = 0; r < rows; r++) {
@@ -85,11 +86,13 @@ WOOTZ_FN int stage(const Arguments& with, const Share<Tile>& share, uint16_t* st
         if constexpr (Tile::lift) {
 #pragma unroll
             for (int c = 0; c < columns; c++)
-                for (int r = 0; r < rows; r++) most = largest(most, v[c][r]);
+                for (int r = 0; r < rows; r++)
+                    if (first + 32 * c < all) most = largest(most, v[c][r]);
             if (whole) power = lift_of(most);
         }
 #pragma unroll
         for (int c = 0; c < columns; c++) {
+            if (first + 32 * c >= all) continue;
             const uint32_t i = first + 32 * c + lane, at = column(i);
 #pragma unroll
             for (int r = 0; r < rows; r++) {
