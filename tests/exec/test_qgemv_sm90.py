@@ -168,11 +168,12 @@ def test_x_of_any_magnitude(magnitude: float, suffix: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("magnitude", [2.0**-100, 1.0, 2.0**108])
+@pytest.mark.parametrize("suffix", ["v1_wide", "v1_large"])
 @pytest.mark.parametrize("name", ["int4_g128", "uint4_z", "int3"])
-def test_integers_with_their_excess(name: str, magnitude: float) -> None:
+def test_integers_with_their_excess(name: str, suffix: str, magnitude: float) -> None:
     """x whose sums are far from zero, beside which weights are small."""
     fmt, size = made(name), {"m": 1, "n": 33, "k": 1288}
-    with built([entry(name, "v1_wide")], (size,)) as (program, instances):
+    with built([entry(name, suffix)], (size,)) as (program, instances):
         ((symbol, instance),) = instances.items()
         given = operands(fmt, size, "bf16")
         x = (np.abs(reference.to_double(given["x"], "bf16")) + 1) * magnitude
