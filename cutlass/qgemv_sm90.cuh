@@ -24,8 +24,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     const int lane = lane_id();
     // By a shuffle: what follows from it is in uniform registers.
     const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x / 32), 0);
-    const uint32_t all = (with.n + 15) / 16;
-    const uint32_t tiles = all > blockIdx.x ? (all - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
+    const uint32_t tiles = (with.n + 15) / 16;
     const Share<Tile> share(with.k, warp);
     Ring<Tile> ring(with, share, shared, warp, tiles);
     if (lane == 0) {
@@ -63,11 +62,11 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     float* sums_of = reinterpret_cast<float*>(shared + Tile::sums_at);
 
 #pragma unroll 1
-    for (uint32_t first = 0; first < tiles; first += Tile::waiting) {
-        const uint32_t count = min(tiles - first, static_cast<uint32_t>(Tile::waiting));
-        if (first) __syncthreads();  // sums before have been read
+    for (uint32_t first = blockIdx.x; first < tiles; first += Tile::waiting * gridDim.x) {
+        if (first != blockIdx.x) __syncthreads();  // sums before have been read
+        uint32_t count = 0;
 #pragma unroll 1
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t tile = first; tile < tiles && count < Tile::waiting; tile += gridDim.x, count++) {
             float sums[4] = {0, 0, 0, 0};
             const uint8_t* at = x;
             const float* runs = totals + share.begin * Weight::runs;
@@ -95,7 +94,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
                 ring.advance();
                 at += Tile::units * Weight::unit_k * 2;
             }
-            leave<Tile>(sums_of + (i * Tile::warps + warp) * Tile::sums, sums, factor, lane);
+            leave<Tile>(sums_of + (count * Tile::warps + warp) * Tile::sums, sums, factor, lane);
         }
         __syncthreads();
         store<Tile>(with, sums_of, first, count);

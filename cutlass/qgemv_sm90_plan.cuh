@@ -112,8 +112,8 @@ template <class Tile>
 struct Ring {
     uint32_t to, barriers;
     const uint8_t* from;
-    uint32_t chunk, left;   // next to be copied, and how many are not
-    uint32_t slot, parity;  // that is read
+    uint32_t chunk, tile, tiles;  // next to be copied, and the end
+    uint32_t slot, parity;        // that is read
 
     WOOTZ_FN Ring(const Arguments& with, const Share<Tile>& share, uint8_t* shared, int warp, uint32_t tiles)
         : to(shared_address(shared + warp * (Tile::slots * Tile::slot_bytes))),
@@ -121,24 +121,25 @@ struct Ring {
           from(with.units +
                (static_cast<uint64_t>(blockIdx.x) * share.units + share.begin) * Tile::Weight::unit_bytes),
           chunk(0),
-          left(tiles * share.chunks),
+          tile(share.chunks ? blockIdx.x : tiles),
+          tiles(tiles),
           slot(0),
           parity(0) {}
 
     // Fills a slot, which has been read. All lanes come here; one copies. after: 0, in a way that the
     // compiler does not know, of what was read.
     WOOTZ_FN void copy(const Share<Tile>& share, uint32_t to_slot, uint32_t after = 0) {
-        if (left == 0) return;
+        if (tile >= tiles) return;
         const uint32_t bytes = share.units_of(chunk) * Tile::Weight::unit_bytes;
         if (elect()) {
             barrier_expect(barriers + to_slot * 8 + after, bytes);
             copy_bulk(to + to_slot * Tile::slot_bytes, from, bytes, barriers + to_slot * 8);
         }
-        left--;
         chunk++;
         from += bytes;
         if (chunk == share.chunks) {
             chunk = 0;
+            tile += gridDim.x;
             from += (static_cast<uint64_t>(gridDim.x) * share.units - share.count) * Tile::Weight::unit_bytes;
         }
     }

@@ -182,12 +182,12 @@ WOOTZ_FN void leave(float* to, float (&sums)[4], const Factors& factors, int lan
     }
 }
 
-// Adds the sums of all warps for `count` tiles, the first of them the block's tile `first`.
+// Adds the sums of all warps for `count` of the block's tiles, from tile `first` on.
 template <class Tile>
 WOOTZ_FN void store(const Arguments& with, const float* sums, uint32_t first, uint32_t count) {
     for (uint32_t i = threadIdx.x; i < count * Tile::sums; i += Tile::threads) {
         const uint32_t tile = i / Tile::sums, place = i % Tile::sums;
-        const uint32_t row = (blockIdx.x + (first + tile) * gridDim.x) * 16 + place / Tile::tokens;
+        const uint32_t row = (first + tile * gridDim.x) * 16 + place / Tile::tokens;
         const uint32_t token = place % Tile::tokens;
         float sum = 0;
 #pragma unroll
