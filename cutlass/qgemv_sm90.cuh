@@ -1,9 +1,9 @@
 // y[m, n] = x[m, k] * w[n, k]^T for up to 8 rows of x, w in the packed layout: as fast as w can be read.
 //
-// Weights are operand A of mma.sync, rows of x its columns. A block takes every gridDim.x-th tile of 16 rows
-// of w, and its warps share k: each has a ring of slots of its own, which bulk copies fill, and nothing but
-// its own slots and its own columns of x to wait for. The sums of a few tiles wait in shared memory and are
-// added once.
+// Weights are operand A of mma.sync, rows of x its columns, or parts of one row. A block takes every
+// gridDim.x-th tile of 16 rows of w, and its warps share k: each has a ring of slots of its own, which bulk
+// copies fill, and nothing but its own slots and its own columns of x to wait for. The sums of a few tiles
+// wait in shared memory and are added once.
 //
 // Weights do not depend on the launch before: they are on their way before its results are waited for.
 #pragma once

@@ -14,8 +14,8 @@ using namespace sm90;
 // then rounded to x's type.
 enum class Scaling { Sums, Weights };
 
-// How scales are stored. Powers: as one code of E8M0; Floats: as one of E4M3, and in levels that are one per
-// tensor and all multiply, which wait for the sums of a tile: both are the first of the side fields.
+// How scales are stored. Powers: as one code of E8M0; Floats: as one of E4M3, beside at most one level of the
+// tensor, which multiplies, and waits for the sums of a tile. Such codes are the first of the side fields.
 enum class Levels { Any, Powers, Floats };
 
 // One variant. Weight: a format's decoder with levels(sides, tensor, g, run, to): the scales of rows g and
