@@ -1,9 +1,9 @@
 // y[m, n] = x[m, k] * w[n, k]^T for up to 8 rows of x, w in the packed layout: as fast as w can be read.
 //
-// Weights are operand A of mma.sync, rows of x its columns. A block takes every gridDim.x-th tile of 16 rows
-// of w, and its warps share k: each has a ring of slots of its own, which bulk copies fill, and nothing but
-// its own slots and its own columns of x to wait for. The sums of a few tiles wait in shared memory and are
-// added once.
+// Weights are operand A of mma.sync, rows of x its columns, or parts of one row. A block takes every
+// gridDim.x-th tile of 16 rows of w, and its warps share k: each has a ring of slots of its own, which bulk
+// copies fill, and nothing but its own slots and its own columns of x to wait for. The sums of a few tiles
+// wait in shared memory and are added once.
 //
 // Weights do not depend on the launch before: they are on their way before its results are waited for.
 #pragma once
@@ -21,9 +21,10 @@ namespace gemv {
 template <class Tile>
 WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     using Weight = typename Tile::Weight;
-    const int lane = lane_id(), warp = threadIdx.x / 32;
-    const uint32_t all = (with.n + 15) / 16;
-    const uint32_t tiles = all > blockIdx.x ? (all - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
+    const int lane = lane_id();
+    // By a shuffle: what follows from it is in uniform registers.
+    const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x / 32), 0);
+    const uint32_t tiles = (with.n + 15) / 16;
     const Share<Tile> share(with.k, warp);
     Ring<Tile> ring(with, share, shared, warp, tiles);
     if (lane == 0) {
@@ -42,9 +43,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     const uint32_t pitch = share.units * Weight::unit_k + 8;
     float* totals = reinterpret_cast<float*>(staged + pitch);  // of one row of x
     const int lifted = stage<Tile>(with, share, staged, pitch, totals, lane);
-    // 2^(exponent - lifted), a normal number.
-    const uint32_t power = static_cast<uint32_t>(127 + Weight::exponent - lifted) << 23;
-    const float factor = Tile::fold ? 1.0f : fragment::as_float(power);
+    const Factors factor = factors<Tile>(lifted, with.tensor);
     if (Tile::table) {
         __syncthreads();
     } else {
@@ -57,18 +56,19 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
     weights.table = shared + Tile::table_at;
     // Rows past m repeat the last one.
     const uint32_t row = Tile::tokens == 1 ? 0 : min(static_cast<uint32_t>(lane) % 8, with.m - 1);
-    const uint32_t x = shared_address(staged + row * pitch + share.begin * Weight::unit_k + lane / 8 * 8);
+    const uint8_t* x = reinterpret_cast<const uint8_t*>(staged + row * pitch + share.begin * Weight::unit_k) +
+                       weights.place();
     const uint8_t* slots = shared + warp * (Tile::slots * Tile::slot_bytes);
     float* sums_of = reinterpret_cast<float*>(shared + Tile::sums_at);
 
 #pragma unroll 1
-    for (uint32_t first = 0; first < tiles; first += Tile::waiting) {
-        const uint32_t count = min(tiles - first, static_cast<uint32_t>(Tile::waiting));
-        if (first) __syncthreads();  // sums before have been read
+    for (uint32_t first = blockIdx.x; first < tiles; first += Tile::waiting * gridDim.x) {
+        if (first != blockIdx.x) __syncthreads();  // sums before have been read
+        uint32_t count = 0;
 #pragma unroll 1
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t tile = first; tile < tiles && count < Tile::waiting; tile += gridDim.x, count++) {
             float sums[4] = {0, 0, 0, 0};
-            uint32_t at = x;
+            const uint8_t* at = x;
             const float* runs = totals + share.begin * Weight::runs;
 #pragma unroll 1
             for (uint32_t chunk = 0; chunk < share.chunks; chunk++) {
@@ -94,7 +94,7 @@ WOOTZ_FN void run(const Arguments& with, uint8_t* shared) {
                 ring.advance();
                 at += Tile::units * Weight::unit_k * 2;
             }
-            leave<Tile>(sums_of + (i * Tile::warps + warp) * Tile::sums, sums, factor, lane);
+            leave<Tile>(sums_of + (count * Tile::warps + warp) * Tile::sums, sums, factor, lane);
         }
         __syncthreads();
         store<Tile>(with, sums_of, first, count);

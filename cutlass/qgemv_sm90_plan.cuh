@@ -14,6 +14,10 @@ using namespace sm90;
 // then rounded to x's type.
 enum class Scaling { Sums, Weights };
 
+// How scales are stored. Powers: as one code of E8M0; Floats: as one of E4M3, beside at most one level of the
+// tensor, which multiplies, and waits for the sums of a tile. Such codes are the first of the side fields.
+enum class Levels { Any, Powers, Floats };
+
 // One variant. Weight: a format's decoder with levels(sides, tensor, g, run, to): the scales of rows g and
 // g + 8. Tokens: 1 or 8, rows of x at most. Warps: of a block, along k. Slots: of a warp's ring; Units:
 // of w in a slot. Linear: zero points are added after scaling, times the sum of x. Lift: decoded numbers lack
@@ -21,12 +25,13 @@ enum class Scaling { Sums, Weights };
 // codes of 4 bits, a plain stream, are looked up two at a time: Weight::number(code) has their bits. Shift:
 // decoded numbers of row g + 8 half in run j are Weight::shift(sides, g, j, half) too large, which the sum of
 // x over the run takes away.
-template <class Weight_, int Tokens_, int Warps_, int Slots_, int Units_, Scaling Scaling_, bool Linear_,
-          bool Lift_, bool Table_, bool Shift_>
+template <class Weight_, int Tokens_, int Warps_, int Slots_, int Units_, Scaling Scaling_, Levels Levels_,
+          bool Linear_, bool Lift_, bool Table_, bool Shift_>
 struct Tile {
     using Weight = Weight_;
     using Type = typename Weight::Type;
     static constexpr int tokens = Tokens_, warps = Warps_, slots = Slots_, units = Units_;
+    static constexpr Levels levels = Levels_;
     static constexpr bool fold = Scaling_ == Scaling::Weights, linear = Linear_, lift = Lift_;
     static constexpr bool table = Table_, shift = Shift_;
     static constexpr int threads = 32 * warps;
@@ -41,11 +46,28 @@ struct Tile {
     static constexpr int table_at = sums_at + waiting * warps * sums * 4;
     static constexpr int x_at = table_at + (table ? 256 * 128 : 0);
 
-    // Each run's scale is multiplied into its sum. Of one token all columns of the product are alike: then a
-    // row's four lanes take the scales, and add the sums, of every fourth run.
+    // Each run's scale is multiplied into its sum. Of a row's four lanes each has the scales of a quarter of
+    // the runs.
     static constexpr bool scaled = Weight::scaled && !fold;
-    static constexpr int sharers = Weight::runs >= 4 ? 4 : 1, shares = Weight::runs / sharers;
-    static constexpr bool split = tokens == 1 && scaled && sharers > 1;
+
+    // One row of x has the product's columns for itself: each has x of another part of the unit, so that a
+    // lane's x is a few registers, and of a part's products its columns count alone. Piece: steps that are
+    // summed before they are scaled; vectors: of 16 bytes, x of two steps, that a part has; repeats: columns
+    // of a part.
+    static constexpr bool spread = tokens == 1 && scaled;
+    static constexpr int run_steps = fold ? 1 : Weight::run / 16;
+    static constexpr int piece = spread && run_steps > 4 ? 4 : run_steps;
+    static constexpr int vectors = piece > 2 ? piece / 2 : 1, part = 2 * vectors;
+    static constexpr int parts = Weight::steps / part, repeats = 8 / parts;
+
+    // Where runs are fewer than a row's lanes: each has that of its columns, or all. Of E4M3 a lane converts
+    // all that it needs: that is less than what hands them round.
+    static constexpr bool handed = !spread && Weight::runs >= 4 && levels != Levels::Floats;
+    static constexpr int sharers = !spread && !handed ? 1 : Weight::runs >= 4 ? 4 : Weight::runs;
+    static constexpr int shares = Weight::runs / sharers;
+    // Whether levels that are one per tensor wait for the sums of a tile.
+    static constexpr bool rest = scaled && levels == Levels::Floats && Weight::tensors > 0;
+
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
     static constexpr bool held = (Weight::zeroed && !shift) || fold || linear;
 
@@ -53,6 +75,7 @@ struct Tile {
     static_assert(fold || Weight::run % 16 == 0, "scales that change within a step cannot wait for its sum");
     static_assert(!(fold && (linear || lift || table)) && !(linear && lift), "");
     static_assert(!table || (Weight::bits == 4 && !Weight::zeroed), "");
+    static_assert(!spread || (parts * repeats == 8 && parts * part == Weight::steps), "");
     static_assert(!shift || (tokens == 1 && scaled && !linear && !lift && !table), "");
 };
 
@@ -89,8 +112,8 @@ template <class Tile>
 struct Ring {
     uint32_t to, barriers;
     const uint8_t* from;
-    uint32_t chunk, left;   // next to be copied, and how many are not
-    uint32_t slot, parity;  // that is read
+    uint32_t chunk, tile, tiles;  // next to be copied, and the end
+    uint32_t slot, parity;        // that is read
 
     WOOTZ_FN Ring(const Arguments& with, const Share<Tile>& share, uint8_t* shared, int warp, uint32_t tiles)
         : to(shared_address(shared + warp * (Tile::slots * Tile::slot_bytes))),
@@ -98,24 +121,25 @@ struct Ring {
           from(with.units +
                (static_cast<uint64_t>(blockIdx.x) * share.units + share.begin) * Tile::Weight::unit_bytes),
           chunk(0),
-          left(tiles * share.chunks),
+          tile(share.chunks ? blockIdx.x : tiles),
+          tiles(tiles),
           slot(0),
           parity(0) {}
 
     // Fills a slot, which has been read. All lanes come here; one copies. after: 0, in a way that the
     // compiler does not know, of what was read.
     WOOTZ_FN void copy(const Share<Tile>& share, uint32_t to_slot, uint32_t after = 0) {
-        if (left == 0) return;
+        if (tile >= tiles) return;
         const uint32_t bytes = share.units_of(chunk) * Tile::Weight::unit_bytes;
         if (elect()) {
             barrier_expect(barriers + to_slot * 8 + after, bytes);
             copy_bulk(to + to_slot * Tile::slot_bytes, from, bytes, barriers + to_slot * 8);
         }
-        left--;
         chunk++;
         from += bytes;
         if (chunk == share.chunks) {
             chunk = 0;
+            tile += gridDim.x;
             from += (static_cast<uint64_t>(gridDim.x) * share.units - share.count) * Tile::Weight::unit_bytes;
         }
     }

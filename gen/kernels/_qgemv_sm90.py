@@ -15,7 +15,7 @@ from ..formats.fragment import ROWS, STEP, Fragment, fragment
 from ..lower.functor import KINDS, Weights, functor, placed
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance
-from ._two_rows import looked_up, struct, two_rows
+from ._two_rows import converts, looked_up, struct, two_rows
 
 TOKENS = 8
 """Rows of x that one instruction takes."""
@@ -134,7 +134,7 @@ def usual(weights: Weights, most: int) -> dict[str, tuple[Tile, tuple[Formula, .
     few: Formula = ["and", ["le", size, SMALL], ["le", tiles, ["mul", 2, "sms"]]]
     found["v1_small"] = small, (few, small.together(layout, most))
     if layout.bits < WIDE and not table:
-        found["v1_large"] = Tile(1, 16, 2, 2, 1), (["ge", size, LARGE],)
+        found["v1_large"] = Tile(1, 16, 2, 2, 1, shift=shifts(weights)), (["ge", size, LARGE],)
     if layout.bits < WIDE and shifts(weights):  # sums of x pay from two tiles a block on
         found["v1_wide"] = replace(one, shift=True), (["ge", tiles, ["mul", 2 * one.blocks, "sms"]],)
     many, long = Tile(TOKENS, 8, 2, 1, 2, table), Tile(TOKENS, 16, 2, 1, 1, table)
@@ -157,7 +157,7 @@ def decoder(fmt: Format, dtype: str, target: Target) -> tuple[Weights, bool]:
     """The decoder, and whether x has to be lifted for it: numbers lack their power of two where that saves a
     multiplication and does no harm."""
     plain = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
-    bare = Weights(fmt, KINDS[dtype], target, f"Bare_{dtype}", bare=True)
+    bare = Weights(fmt, KINDS[dtype], target, f"Multiplied_{dtype}", bare=True, times="gemv::times")
     exponent = bare.plan.exponent
     if fmt.zero is not None or plain.fold_only or exponent < LIFTED or exponent == plain.plan.exponent:
         return plain, False
@@ -178,6 +178,19 @@ def shifts(weights: Weights) -> bool:
     zero = weights.code_zero is None or weights.fused is not None
     waits = weights.layout.run >= STEP and not weights.fold_only and bool(weights.fmt.scales)
     return weights.excess is not None and weights.excess <= EXCESS and zero and waits
+
+
+def levels(weights: Weights, lift: bool) -> str:
+    """How scales are stored, as the template calls it. A level that is one per tensor waits for sums that
+    stay in f32's range without it, whatever x is."""
+    scales, tensors = weights.fmt.scales, weights.layout.tensors
+    if len(scales) == 1 and scales[0].element.kind == "exponent" and not tensors:
+        return "Powers"
+    if not converts(weights):
+        return "Any"
+    bounded = lift or weights.kind.exponent == KINDS["f16"].exponent
+    waits = not tensors or (bounded and len(tensors) == 1 and scales[1].op == "multiply")
+    return "Floats" if waits else "Any"
 
 
 def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
@@ -213,7 +226,7 @@ def _entry(
         pdl=True,
         gate="hmma",
         preamble=(
-            functor(fmt, dtype, target, weights.name, weights.bare),
+            functor(fmt, dtype, target, weights.name, weights.bare, weights.times),
             two_rows(weights),
             *([_shifted(weights)] if tile.shift else ()),
         ),
@@ -247,18 +260,19 @@ def _text(tile: Tile, layout: Fragment, weights: Weights, lift: bool) -> str:
     scaling = "Weights" if weights.fold_only and not linear(weights) else "Sums"
     numbers = ", ".join(map(str, (tile.tokens, tile.warps, tile.slots, tile.units)))
     name = f"{weights.name}_{'shifted' if tile.shift else 'rows'}"
+    stored = f"gemv::Levels::{levels(weights, lift)}"
     flags = ", ".join(str(flag).lower() for flag in (linear(weights), lift, tile.table, tile.shift))
     fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
-    levels = [f"{weights.name}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors)]
+    tensors = [f"{weights.name}::tensor_level<{i}>(w_{name})" for i, name in enumerate(layout.tensors)]
     return f"""
-using $SYMBOL_tile = gemv::Tile<{name}, {numbers}, gemv::Scaling::{scaling}, {flags}>;
+using $SYMBOL_tile = gemv::Tile<{name}, {numbers}, gemv::Scaling::{scaling}, {stored}, {flags}>;
 static_assert($SYMBOL_tile::x_at == {tile.fixed(layout)}, "");
 extern "C" __global__ void __launch_bounds__({tile.threads}, {tile.blocks})
     $SYMBOL(const uint16_t* x, const uint8_t* __restrict__ w_units{fields}, uint16_t* y,
             uint32_t m, uint32_t n, uint32_t k)
 {{
     extern __shared__ __align__(128) uint8_t memory[];
-    const float levels[{max(1, len(levels))}] = {{{", ".join(levels) or "1.0f"}}};
+    const float levels[{max(1, len(tensors))}] = {{{", ".join(tensors) or "1.0f"}}};
     gemv::run<$SYMBOL_tile>({{x, w_units, levels, y, m, n, k}}, memory);
 }}
 """

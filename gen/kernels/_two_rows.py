@@ -39,7 +39,7 @@ def _levels(weights: Weights) -> Iterator[str]:
     yield "static WOOTZ_FN void levels(const uint8_t* sides, const float* tensor, int g, int j,"
     yield "                            float (&to)[2]) {"
     layout, scales = weights.layout, weights.fmt.scales
-    if _converts(weights):
+    if converts(weights):
         offset = layout.sides[0].offset - layout.code_bytes
         yield f"    const uint8_t* from = sides + {offset} + at(g, j, 0);"
         yield "    uint32_t first, second;"
@@ -53,7 +53,7 @@ def _levels(weights: Weights) -> Iterator[str]:
     yield "}"
 
 
-def _converts(weights: Weights) -> bool:
+def converts(weights: Weights) -> bool:
     """Whether the first scale is an E4M3, and all others are one per tensor."""
     layout, scales = weights.layout, weights.fmt.scales
     if not scales or not weights.target.has("fp8_convert") or layout.tensors != SCALE_FIELDS[1 : len(scales)]:

@@ -15,7 +15,7 @@ from ..formats.axes import Element, Format, f32_bits
 from ..formats.fragment import PERIOD, STEP, Side
 from ..formats.layout import SCALE_FIELDS
 from ..manifest.target import Target
-from .pairs import KINDS, Plan, code_pieces, gather, integer_of, magic, table_text
+from .pairs import KINDS, Plan, by_mantissa, code_pieces, gather, integer_of, magic, table_text
 from .weights import Weights
 
 __all__ = ["KINDS", "Weights", "functor", "placed"]
@@ -354,13 +354,17 @@ def placed(weights: Weights) -> Iterator[str]:
     its code's value, without scale and zero points. Raises ValueError where there is no such number."""
     if weights.excess is None:
         raise ValueError(f"the codes of {weights.fmt.name} are no integers that {weights.kind.name} takes")
-    yield from _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare).placed()
+    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    yield from text.steps("placed", Plan(True, 0, by_mantissa(text.question, 1 << weights.kind.mantissa)))
 
 
-def functor(fmt: Format, activations: str, target: Target, name: str = "Weight", bare: bool = False) -> str:
+def functor(
+    fmt: Format, activations: str, target: Target, name: str = "Weight", bare: bool = False, times: str = ""
+) -> str:
     """The C++ struct `name` that decodes a format's packed words to pairs of "f16" or "bf16"; it needs the
     header cutlass/fragment.cuh. bare: decoded floats lack their power of two, even where products may then be
-    less than any number of f32; `exponent` has it.
+    less than any number of f32; `exponent` has it. times: a function of a word and a power of two, for shifts
+    that are to be multiplications.
 
     Its members:
     bits, unit_k, steps (of 16 k in a unit), vectors and words (a lane's codes: 16 and 4 bytes each),
@@ -380,7 +384,7 @@ def functor(fmt: Format, activations: str, target: Target, name: str = "Weight",
     decode_folded<Step>(words, sides, tensor, lane, a): weights, scaled and with zero points, computed in f32
     as every backend computes them and rounded once to the type; codebooks are not rounded before.
     """
-    w = _Text(fmt, KINDS[activations], target, name, bare)
+    w = _Text(fmt, KINDS[activations], target, name, bare, times)
     made = w.plan
     lines = [*w.constants(), f"using Type = fragment::{w.kind.struct};", "using Pair = uint32_t;"]
     lines += [*w.steps("values", made), *w.levels(), *w.zero(), *w.codes(), *w.decode(), *w.folded()]

@@ -88,14 +88,18 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Piece:
-    """Bits of a word, both half-words alike, moved left by `left` and then masked."""
+    """Bits of a word, both half-words alike, moved left by `left` and then masked. text: how they are
+    moved, if not by one shift."""
 
     word: int
     left: int
     mask: int
+    text: str = ""
 
     @property
     def moved(self) -> str:
+        if self.text:
+            return self.text
         shift = f" {'<<' if self.left > 0 else '>>'} {abs(self.left)}" if self.left else ""
         return f"w[{self.word}]{shift}"
 
@@ -113,6 +117,24 @@ def pieces(moves: Sequence[tuple[int, int]]) -> list[Piece]:
     return [Piece(word, left, mask) for (word, left), mask in found.items()]
 
 
+def multiplied(found: Sequence[Piece], times: str) -> list[Piece]:
+    """The same, moved by a function times(word, power of two) where that will do: to the left, and back from
+    what moves furthest to the right."""
+    if not times:
+        return list(found)
+    return [replace(piece, text=_multiplied(piece, found, times)) for piece in found]
+
+
+def _multiplied(piece: Piece, found: Sequence[Piece], times: str) -> str:
+    far = max(0, *(-p.left for p in found if p.word == piece.word))
+    first = (piece.mask & -piece.mask).bit_length() - 1 - piece.left  # its lowest bit, in the word
+    if piece.left > 0:
+        return f"{times}(w[{piece.word}], {1 << piece.left}u)"
+    if 0 < -piece.left < far <= first:
+        return f"{times}(w[{piece.word}] >> {far}, {1 << (far + piece.left)}u)"
+    return ""
+
+
 def gather(found: Sequence[Piece], into: str = "") -> str:
     """The expression of all pieces, or-ed into `into` if there is one."""
     for piece in found:
@@ -128,7 +150,7 @@ def flip(found: Sequence[Piece], into: str) -> str:
 
 
 def _masked(piece: Piece) -> str:
-    moved = f"({piece.moved})" if piece.left else piece.moved
+    moved = f"({piece.moved})" if piece.left and not piece.text else piece.moved
     return f"({moved} & {piece.masks})"
 
 
@@ -156,7 +178,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Question:
-    """What a way is asked for. bare: no power of two is multiplied back, whatever range is lost."""
+    """What a way is asked for. bare: no power of two is multiplied back, whatever range is lost; times: what
+    `multiplied` takes, if shifts are to be multiplications."""
 
     element: Element
     positions: tuple[tuple[int, ...], ...]
@@ -164,6 +187,7 @@ class Question:
     target: Target
     name: str
     bare: bool = False
+    times: str = ""
 
     @property
     def plain(self) -> bool:
@@ -205,20 +229,25 @@ def magic(q: Question, at: Sequence[int]) -> list[str]:
     ]
 
 
-def _int_by_mantissa(q: Question) -> Plan:
-    """Integers by writing the code into the mantissa of a power of two and subtracting that power; where a
-    code does not lie at the mantissa's end, a multiplication by a power of two rides on the subtraction."""
+def by_mantissa(q: Question, rest: int) -> tuple[str, ...]:
+    """(code ^ flip) + rest, by writing the code into the mantissa of a power of two and subtracting what that
+    is more; where a code does not lie at the mantissa's end, a multiplication by a power of two rides on the
+    subtraction."""
     kind, bits = q.kind, q.element.bits
-    _, offset = integer_of(q.element)
     at = _places(q.positions, bits, kind.mantissa - bits)
     power = 1 << kind.mantissa
     pairs = []
     for text, t in zip(magic(q, at), at):
-        if t == 0:
-            pairs.append(f"Type::sub2({text}, {kind.pair(power + offset)})")
+        if t:
+            pairs.append(f"Type::fma2({text}, {kind.pair(0.5**t)}, {kind.pair(rest - power * 0.5**t)})")
         else:
-            pairs.append(f"Type::fma2({text}, {kind.pair(0.5**t)}, {kind.pair(-power * 0.5**t - offset)})")
-    return Plan(True, 0, tuple(pairs))
+            pairs.append(f"Type::sub2({text}, {kind.pair(power - rest)})" if rest != power else text)
+    return tuple(pairs)
+
+
+def _int_by_mantissa(q: Question) -> Plan:
+    """Integers that a mantissa takes."""
+    return Plan(True, 0, by_mantissa(q, -integer_of(q.element)[1]))
 
 
 def _int_in_two(q: Question) -> Plan:
@@ -270,7 +299,7 @@ def _float_by_place(q: Question) -> Plan:
         magnitude = [(p, at + i) for i, p in enumerate(place[:payload])]
         sign = [(place[payload], 15)] if e.signed else []
         if not special:
-            text = gather(pieces([*sign, *magnitude]))
+            text = gather(multiplied(pieces([*sign, *magnitude]), q.times))
         else:
             carry = 1 << (at + payload)
             one = 1 << (at if e.specials == "nan" else kind.mantissa)

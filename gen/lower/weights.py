@@ -16,13 +16,14 @@ __all__ = ["Weights"]
 
 @dataclass(frozen=True)
 class Weights:
-    """Everything about one functor that its text depends on. bare: as of a Question."""
+    """Everything about one functor that its text depends on. bare, times: as of a Question."""
 
     fmt: Format
     kind: Kind
     target: Target
     name: str
     bare: bool = False
+    times: str = ""
 
     @property
     def layout(self) -> Fragment:
@@ -32,7 +33,8 @@ class Weights:
     @property
     def question(self) -> Question:
         """What the ways to decode are asked."""
-        return Question(self.fmt.element, self.layout.positions, self.kind, self.target, self.name, self.bare)
+        element, positions = self.fmt.element, self.layout.positions
+        return Question(element, positions, self.kind, self.target, self.name, self.bare, self.times)
 
     @cached_property
     def plan(self) -> Plan:

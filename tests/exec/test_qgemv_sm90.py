@@ -16,6 +16,7 @@ from lanes import ORDERS, Arg, Entry, ExecutionError, Program, evaluate, poisone
 from wootz import checks, reference
 from wootz.checks import qmm_packed as rules
 from wootz.formats import Descriptor
+from wootz.formats.packed import prepack, unpack
 
 from gen.build import index
 from gen.formats.axes import Format
@@ -153,10 +154,11 @@ def test_sums_of_more_tiles_than_may_wait() -> None:
 
 
 @pytest.mark.parametrize("magnitude", [2.0**-120, 2.0**-60, 1.0, 2.0**60, 2.0**120])
-def test_x_of_any_magnitude(magnitude: float) -> None:
-    """Of decoders whose numbers lack a power of two as well."""
-    fmt, size = made("mxfp4"), {"m": 2, "n": 16, "k": 512}
-    with built([entry(fmt.name, "v8")], (size,)) as (program, instances):
+@pytest.mark.parametrize(("suffix", "k"), [("v8", 512), ("v8", 6152), ("v1_small", 9736)])
+def test_x_of_any_magnitude(magnitude: float, suffix: str, k: int) -> None:
+    """Of decoders whose numbers lack a power of two as well; as much as a warp has in registers, and more."""
+    fmt, size = made("mxfp4"), {"m": 1 if suffix == "v1_small" else 2, "n": 16, "k": k}
+    with built([entry(fmt.name, suffix)], (size,)) as (program, instances):
         ((symbol, instance),) = instances.items()
         given = operands(fmt, size, "bf16")
         x = reference.to_double(given["x"], "bf16") * magnitude
@@ -166,11 +168,12 @@ def test_x_of_any_magnitude(magnitude: float) -> None:
 
 
 @pytest.mark.parametrize("magnitude", [2.0**-100, 1.0, 2.0**108])
+@pytest.mark.parametrize("suffix", ["v1_wide", "v1_large"])
 @pytest.mark.parametrize("name", ["int4_g128", "uint4_z", "int3"])
-def test_integers_with_their_excess(name: str, magnitude: float) -> None:
+def test_integers_with_their_excess(name: str, suffix: str, magnitude: float) -> None:
     """x whose sums are far from zero, beside which weights are small."""
     fmt, size = made(name), {"m": 1, "n": 33, "k": 1288}
-    with built([entry(name, "v1_wide")], (size,)) as (program, instances):
+    with built([entry(name, suffix)], (size,)) as (program, instances):
         ((symbol, instance),) = instances.items()
         given = operands(fmt, size, "bf16")
         x = (np.abs(reference.to_double(given["x"], "bf16")) + 1) * magnitude
@@ -201,6 +204,72 @@ def test_numbers_that_are_none_stay_so() -> None:
         assert np.isfinite(values[[0, 3]]).all()
 
 
+def with_scales(
+    name: str, m: int, codes: list[int], power: int, tensor: float = 0.0, dtype: str = "bf16"
+) -> dict[str, Any]:
+    """Operands whose rows have one scale each, by its stored code, in turn; x of about 2^power."""
+    given = operands(made(name), {"m": m, "n": 2 * len(codes), "k": 1032}, dtype)
+    w = unpack(given["w"])
+    w.fields["scale"][:] = np.resize(codes, (2 * len(codes), 1))
+    if tensor:
+        w.fields["scale1"][:] = tensor
+    x = reference.to_double(given["x"], dtype)
+    return {"x": reference.round_to(np.clip(x, -4, 4) * 2.0**power, dtype), "w": prepack(w)}
+
+
+def compared_by_scale(name: str, suffix: str, change: Any = None, **changed: Any) -> None:
+    dtype = changed.get("dtype", "bf16")
+    given = with_scales(name, 1 if suffix.startswith("v1") else 3, **changed)
+    (m, k), n = given["x"].shape, given["w"].shape[0]
+    with built([entry(name, suffix, dtype)], ({"m": m, "n": n, "k": k},), change) as (program, instances):
+        ((symbol, instance),) = instances.items()
+        y, compared = outcome(program, instance, symbol, given, dtype)
+        assert compared.passed, (changed, compared)
+        numbers = np.isfinite(rules.outcome(given, dtype, rounded=False).value)
+        assert np.array_equal(np.isfinite(reference.to_double(y, dtype)), numbers)
+
+
+POWERS = ([0, 1, 2, 7, 100, 127, 255, 0, 140], [255, 127, 128, 200, 250, 252, 240, 254, 90])
+
+
+@pytest.mark.parametrize("codes", POWERS)
+@pytest.mark.parametrize("suffix", ["v1", "v8"])
+@pytest.mark.parametrize("name", ["mxfp4", "mxint4", "mxfp8_e4m3"])
+def test_powers_from_the_first_to_the_last(name: str, suffix: str, codes: list[int]) -> None:
+    compared_by_scale(name, suffix, codes=codes, power=-20 if 254 in codes else 10)
+
+
+@pytest.mark.parametrize(("power", "tensor"), [(0, 1.3), (118, 2.0**-140), (110, 1.1e-30), (-100, 1.7e30),
+                                               (-131, 1.9 * 2.0**120), (60, 0.7), (-20, -3e9),
+                                               (-2, 2.0**-130)])  # fmt: skip
+@pytest.mark.parametrize("suffix", ["v1", "v8"])
+def test_a_level_of_the_tensor_waits(suffix: str, power: int, tensor: float) -> None:
+    """Whatever it is, and x, and scales: the smallest, the largest, one that is no number."""
+    codes = [0x01, 0x07, 0x08, 0x7E, 0x7F, 0x38, 0x81, 0xFE]
+    compared_by_scale("nvfp4", suffix, codes=codes, power=power, tensor=tensor)
+
+
+@pytest.mark.parametrize(("power", "tensor"), [(14, 2.0**-12), (-14, 1e3), (0, 1.3)])
+def test_a_level_of_the_tensor_waits_in_the_other_type(power: int, tensor: float) -> None:
+    codes = [0x01, 0x08, 0x58, 0x7F, 0xC0]
+    compared_by_scale("nvfp4", "v1", codes=codes, power=power, tensor=tensor, dtype="f16")
+
+
+@pytest.mark.parametrize(("name", "old", "new", "changed"), [
+    ("mxfp4", "<< 23) + 0x7fffff)", "<< 23))", {"codes": POWERS[1], "power": -20}),
+    ("mxfp4", "+ 0x7fffff)", "+ 0x400000)", {"codes": POWERS[0], "power": 10}),
+    ("nvfp4", "power -= 64;", "", {"codes": [0x38], "power": 118, "tensor": 2.0**-140}),
+    ("nvfp4", "Tile::rest ? power / 2 : 0", "0", {"codes": [0x7E], "power": -2, "tensor": 2.0**-130}),
+])  # fmt: skip
+def test_a_mistake_with_scales_is_found(name: str, old: str, new: str, changed: dict[str, Any]) -> None:
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    with pytest.raises(AssertionError):
+        compared_by_scale(name, "v8", change, **changed)
+
+
 MISTAKES = {
     "rows 8 to 15 take the scales of rows 0 to 7": ("level(sides, tensor, g, j, 1)",
                                                     "level(sides, tensor, g, j, 0)"),
@@ -209,9 +278,13 @@ MISTAKES = {
     "a slot is not waited for": ("                ring.wait();\n", ""),
     "barriers lie in slots": ("Tile::barriers_at + warp * (", "warp * ("),
     "a row of tiles begins where the last one ended": ("share.units - share.count)", "share.units)"),
-    "the last columns of x are not cleared": ("there && at < with.k ?", "there ?"),
+    "the last columns of x are not cleared": ("i < all && at < with.k &&", "i < all &&"),
     "the sum of x stays": ("weights.correct(sums, runs)", "(void)runs"),
     "sums of x are those of the run before": ("runs += Weight::runs;", ""),
+    "words of x lie where others are looked for": ("to[(i + turn) % 4 * 4]", "to[i * 4]"),
+    "products of another column's x are added": ("(lane & 3) == column / 2", "(lane & 3) == 3 - column / 2"),
+    "a run's sum of x is taken away twice": ("mine ? totals[run_of(i.value)] : 0.0f",
+                                             "totals[run_of(i.value)]"),
     "rows past m are stored": ("row < with.n && token < with.m", "row < with.n"),
 }  # fmt: skip
 
