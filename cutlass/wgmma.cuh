@@ -21,6 +21,38 @@ WOOTZ_FN void named_barrier(int id) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Threads) : "memory");
 }
 
+// Arrives, and does not wait for those that do.
+template <int Threads>
+WOOTZ_FN void named_arrive(int id) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(Threads) : "memory");
+}
+
+// ---- clusters
+
+// All threads of the cluster.
+WOOTZ_FN void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// Arrives at the barrier of this address in the cluster's block `rank`.
+WOOTZ_FN void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
+    asm volatile(
+        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+        "r"(rank)
+        : "memory");
+}
+
+// To the same place in each block of `blocks`, a bit for each, whose barriers count it.
+WOOTZ_FN void copy_tensor_to_all(uint32_t to, const TensorMap* map, int x, int y, uint32_t barrier,
+                                 uint16_t blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
 // ---- warpgroup MMA, asynchronous
 
 WOOTZ_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -103,7 +135,12 @@ WOOTZ_FN bool copies_for_warp() { return threadIdx.x % 32 == 0; }
 template <int Columns, class Type>
 struct Wgmma;
 
-// Descriptor of B at a 1024-byte aligned address: rows of 128 bytes (64 k) in the 128-byte swizzle, 8 rows a
+// As Wgmma, of 8-bit floats: D[64][Columns] = A[64][32] B[32][Columns], both in shared memory, and plus D where
+// `Add` says so (multiply<Add>).
+template <int Columns>
+struct WgmmaShared;
+
+// Descriptor of a matrix at a 1024-byte aligned address: rows of 128 bytes (64 or 128 k) in the 128-byte swizzle, 8 rows a
 // kilobyte. Its low half, to which offsets in 16 bytes may be added, and the whole.
 WOOTZ_FN uint32_t descriptor_low(uint32_t address) {
     constexpr uint32_t leading = 1;

@@ -18,12 +18,13 @@ struct alignas(8) Barrier {
     static constexpr uint32_t yes = 0x5a;
 };
 
-// x as a tensor map has it: dims innermost first, strides in bytes, box in elements; 16-bit elements in rows
-// of 128 bytes, swizzled.
+// An array as a tensor map has it: dims innermost first, strides and elements in bytes, box in elements. Boxes
+// have rows of 128 bytes where they are swizzled.
 struct TensorMap {
     const void* data;
     uint64_t dims[3], strides[2];
-    uint32_t box[3];
+    uint32_t box[3], element = 2;
+    bool swizzle = true;
 };
 
 struct Copy {
@@ -119,15 +120,18 @@ inline void deliver(const Copy& copy) {
     uint32_t to = copy.to;
     for (uint32_t z = 0; z < map.box[2]; z++)
         for (uint32_t y = 0; y < map.box[1]; y++)
-            for (uint32_t x = 0; x < map.box[0]; x++, to += 2) {
+            for (uint32_t x = 0; x < map.box[0]; x++, to += map.element) {
                 const uint64_t at[3] = {uint64_t{copy.at[0]} + x, uint64_t{copy.at[1]} + y,
                                         uint64_t{copy.at[2]} + z};
                 const bool inside = at[0] < map.dims[0] && at[1] < map.dims[1] && at[2] < map.dims[2];
-                const uint8_t* from = static_cast<const uint8_t*>(map.data) + at[0] * 2 +
+                const uint8_t* from = static_cast<const uint8_t*>(map.data) + at[0] * map.element +
                                       at[1] * map.strides[0] + at[2] * map.strides[1];
-                uint16_t value = 0;
-                if (inside) memcpy(&value, from, 2);
-                memcpy(shared_place(swizzled(to)), &value, 2);
+                uint8_t* place = shared_place(map.swizzle ? swizzled(to) : to);
+                if (inside) {
+                    memcpy(place, from, map.element);
+                } else {
+                    memset(place, 0, map.element);
+                }
             }
 }
 
@@ -195,7 +199,10 @@ inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t ba
 
 inline void copy_tensor(uint32_t to, const TensorMap* map, uint32_t x, uint32_t y, uint32_t z,
                         uint32_t barrier, int line = __builtin_LINE()) {
-    start({to, barrier, map->box[0] * map->box[1] * map->box[2] * 2, nullptr, map, {x, y, z}}, 1024, line);
+    const uint32_t bytes = map->box[0] * map->box[1] * map->box[2] * map->element;
+    if (map->swizzle && map->box[0] * map->element != 128)
+        lanes_fail("a swizzled box has rows of other than 128 bytes", line);
+    start({to, barrier, bytes, nullptr, map, {x, y, z}}, map->swizzle ? 1024 : 128, line);
 }
 inline void copy_tensor(uint32_t to, const TensorMap* map, uint32_t x, uint32_t y, uint32_t barrier,
                         int line = __builtin_LINE()) {
