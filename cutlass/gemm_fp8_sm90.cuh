@@ -1,7 +1,7 @@
-// y[m][n] = sum over blocks of 128 along k of scale_a[block][m] * scale_b[n / 128][block] * a[m][k] b[n][k]^T,
-// 8-bit floats on warpgroup MMA. A tile is Rows rows of a by 128 rows of b. One warp copies a block's parts of
-// a and b into a ring of shared memory; two warpgroups multiply, 64 rows at a time, into fresh sums, which they
-// scale and add to the tile's: while one does that, the other multiplies.
+// y[m][n] = sum over blocks of 128 along k of scale_a[block][m] * scale_b[n / 128][block] * a[m][k]
+// b[n][k]^T, 8-bit floats on warpgroup MMA. A tile is Rows rows of a by 128 rows of b. One warp copies a
+// block's parts of a and b into a ring of shared memory; two warpgroups multiply, 64 rows at a time, into
+// fresh sums, which they scale and add to the tile's: while one does that, the other multiplies.
 //
 // Neighbouring tiles along n may be a cluster's: each block then reads a part of the rows of a, for all.
 #pragma once
@@ -14,8 +14,9 @@
 
 namespace warpgroup {
 
-// Slots: of the ring. Cluster: blocks that share rows of a. Turns: the warpgroups start products one after the
-// other. Together registers are no more than the launch allocated (384 threads x 168), or the block hangs.
+// Slots: of the ring. Cluster: blocks that share rows of a. Turns: the warpgroups start products one after
+// the other. Together registers are no more than the launch allocated (384 threads x 168), or the block
+// hangs.
 template <int Rows_, int Slots_, int Cluster_, bool Turns_>
 struct BlockTile {
     static constexpr int rows = Rows_, columns = 128, slots = Slots_, cluster = Cluster_;
@@ -123,8 +124,8 @@ WOOTZ_FN void consume_blocks(const BlockProblem& p, uint8_t* shared) {
     const uint32_t base = shared_address(shared), blocks = p.blocks();
     const uint32_t a = descriptor_low(base + Tile::a + warpgroup * (waves * 64 * 128));
     const uint32_t b = descriptor_low(base + Tile::b);
-    const float* scales =
-        reinterpret_cast<const float*>(shared + Tile::scales) + warpgroup * waves * 64 + warp * 16 + (lane >> 2);
+    const float* scales = reinterpret_cast<const float*>(shared + Tile::scales) + warpgroup * waves * 64 +
+                          warp * 16 + (lane >> 2);
     uint8_t* staged = shared + Tile::results + (warpgroup * 4 + warp) * (16 * 128);
     float sums[waves][64], fresh[64];
     Ring<Tile::slots> ring = {0, 0};

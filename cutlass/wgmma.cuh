@@ -135,13 +135,13 @@ WOOTZ_FN bool copies_for_warp() { return threadIdx.x % 32 == 0; }
 template <int Columns, class Type>
 struct Wgmma;
 
-// As Wgmma, of 8-bit floats: D[64][Columns] = A[64][32] B[32][Columns], both in shared memory, and plus D where
-// `Add` says so (multiply<Add>).
+// As Wgmma, of 8-bit floats: D[64][Columns] = A[64][32] B[32][Columns], both in shared memory, and plus D
+// where `Add` says so (multiply<Add>).
 template <int Columns>
 struct WgmmaShared;
 
-// Descriptor of a matrix at a 1024-byte aligned address: rows of 128 bytes (64 or 128 k) in the 128-byte swizzle, 8 rows a
-// kilobyte. Its low half, to which offsets in 16 bytes may be added, and the whole.
+// Descriptor of a matrix at a 1024-byte aligned address: rows of 128 bytes (64 or 128 k) in the 128-byte
+// swizzle, 8 rows a kilobyte. Its low half, to which offsets in 16 bytes may be added, and the whole.
 WOOTZ_FN uint32_t descriptor_low(uint32_t address) {
     constexpr uint32_t leading = 1;
     return (address & 0x3FFFF) >> 4 | leading << 16;

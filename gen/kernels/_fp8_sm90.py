@@ -96,7 +96,9 @@ def maps(tile: Tile) -> tuple[TensorMap, ...]:
     return (
         TensorMap("rows", "a", "e4m3", ("k", "m"), ("k",), (BLOCK, tile.rows // tile.cluster)),
         TensorMap("columns", "b", "e4m3", ("k", "n"), ("k",), (BLOCK, COLUMNS)),
-        TensorMap("scales", "scale_a", "f32", (whole, blocks), (["mul", whole, 4],), (tile.rows, 1), swizzle=0),
+        TensorMap(
+            "scales", "scale_a", "f32", (whole, blocks), (["mul", whole, 4],), (tile.rows, 1), swizzle=0
+        ),
     )
 
 

@@ -1,5 +1,5 @@
 """gemm_fp8_block on warpgroup MMA (cutlass/gemm_fp8_sm90.cuh): its emitted text, run on the CPU with twins of
-copies, barriers and products, against the reference. Blocks run one by one there, so clusters are of one."""
+copies, barriers and products, against the reference. The blocks of a cluster run as one there."""
 
 from __future__ import annotations
 
@@ -53,12 +53,14 @@ def built(instance: Instance, change: Change = same) -> Iterator[tuple[Program, 
         assert MAP.format(each.name) in text
         text = text.replace(MAP.format(each.name), f"const void* __restrict__ {each.of},")
     text = text.replace("\n{\n", "\n{\n" + "\n".join(map(made, instance.maps)) + "\n")
-    text = TWINS + change(templates.inline(instance.templates, [text]))
-    most = evaluate(instance.shared, {})
-    text = text.replace("extern __shared__ uint8_t unaligned[]", f"__shared__ uint8_t unaligned[{most}]")
+    cluster, most = instance.cluster[0], evaluate(instance.shared, {})
+    text = f"#define LANES_CLUSTER {cluster}\n{TWINS}" + change(templates.inline(instance.templates, [text]))
+    memory = f"__shared__ uint8_t all[{cluster}][{most}]; uint8_t* const unaligned = all[sm90::block_rank()];"
+    text = text.replace("extern __shared__ uint8_t unaligned[];", memory)
     arrays = [Arg(each.of, "ptr", "in") for each in instance.maps]
     args = [Arg(a.name, a.type, a.role) for a in instance.args if a.role != "map"]
-    entry = Entry("entry", (*arrays, *args), (instance.threads, 1, 1), instance.grid)
+    grid: Formula = ["div", instance.grid[0], cluster]
+    entry = Entry("entry", (*arrays, *args), (instance.threads * cluster, 1, 1), (grid, 1, 1))
     with Program.build(text, "cuda", [entry]) as program:
         yield program, entry
 
@@ -77,11 +79,13 @@ def compared(
 def operands(m: int, n: int, k: int) -> dict[str, Any]:
     """Scales of powers that differ much, so that a wrong one shows."""
     rng = np.random.default_rng([m, n, k])
-    given = checks.check("gemm_fp8_block").operands(None, {"m": m, "n": n, "k": k}, "e4m3", {"out": "bf16"}, rng)
+    given = checks.check("gemm_fp8_block").operands(
+        None, {"m": m, "n": n, "k": k}, "e4m3", {"out": "bf16"}, rng
+    )
     for name in ("scale_a", "scale_b"):
-        given[name] = (rng.uniform(0.5, 1.5, given[name].shape) * rng.choice([-1.0, 1.0, 8.0], given[name].shape)).astype(
-            np.float32
-        )
+        given[name] = (
+            rng.uniform(0.5, 1.5, given[name].shape) * rng.choice([-1.0, 1.0, 8.0], given[name].shape)
+        ).astype(np.float32)
     return given
 
 
@@ -90,11 +94,13 @@ def tile(**how: Any) -> fp8.Tile:
 
 
 @pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("cluster", [1, 2])
 @pytest.mark.parametrize("rows", [128, 256])
-def test_sizes(rows: int, turns: bool) -> None:
-    """Of one tile and less, of several, with ragged ends on every side; more blocks than slots."""
-    with built(fp8.instance("bf16", tile(rows=rows, slots=2, turns=turns))) as what:
-        for m, n, k, sms in ((3, 8, 16, 2), (rows + 61, 264, 400, 3), (130, 128, 784, 1)):
+def test_sizes(rows: int, cluster: int, turns: bool) -> None:
+    """Of one tile and less, of several, with ragged ends on every side; more blocks than slots; a last run of
+    fewer tiles than a cluster has blocks."""
+    with built(fp8.instance("bf16", tile(rows=rows, slots=2, cluster=cluster, turns=turns))) as what:
+        for m, n, k, sms in ((3, 8, 16, 2), (rows + 61, 264, 400, 5), (130, 128, 784, cluster)):
             bits = set()
             for order in ORDERS[:2] if m == 3 else ORDERS[:1]:
                 y, result = compared(*what, operands(m, n, k), "bf16", order, sms)
@@ -111,7 +117,7 @@ def test_f16() -> None:
 
 MISTAKES = {
     "sums before their product": ("wgmma_wait<0>();", ""),
-    "a slot is not given back": ("barrier_arrive(empty)", "void(empty)"),
+    "a slot is not given back": ("barrier_arrive(empty)", "static_cast<void>(empty)"),
     "fresh sums are not fresh": ("multiply<s != 0>", "multiply<true>"),
     "the scale of another block of b": ("level = next_level", "level = level"),
     "the scale of another row of a": ("rows[8] * level", "rows[0] * level"),

@@ -48,7 +48,8 @@ inline bool copies_for_warp() { return true; }
 
 inline Barrier& named_at(int id, int threads, int line) {
     if (id < 1 || id > 15) lanes_fail("no such named barrier", line);
-    Barrier& barrier = products_now().named.try_emplace(id, barrier_of(threads)).first->second;
+    Barrier& barrier =
+        products_now().named.try_emplace(id + 16 * block_rank(), barrier_of(threads)).first->second;
     if (static_cast<int>(barrier.arrivals) != threads)
         lanes_fail("a named barrier has another number of threads", line);
     now(line).idle = 0;
@@ -69,14 +70,18 @@ inline void named_barrier(int id, int line = __builtin_LINE()) {
     wait_until([&] { return barrier.completed != phase; }, line);
 }
 
-// Blocks run one after the other, so that there are no clusters of several.
-inline void cluster_barrier(int line = __builtin_LINE()) { lanes_fail("no clusters here", line); }
-inline void barrier_arrive_at(uint32_t, uint32_t, int line = __builtin_LINE()) {
-    lanes_fail("no clusters here", line);
+// ---- clusters
+
+inline void cluster_barrier(int line = __builtin_LINE()) { lanes_group_barrier(1, line); }
+
+inline void barrier_arrive_at(uint32_t barrier, uint32_t rank, int line = __builtin_LINE()) {
+    arrive(address_in(barrier, rank), 0, line);
 }
-inline void copy_tensor_to_all(uint32_t, const TensorMap*, int, int, uint32_t, uint16_t,
-                               int line = __builtin_LINE()) {
-    lanes_fail("no clusters here", line);
+
+inline void copy_tensor_to_all(uint32_t to, const TensorMap* map, uint32_t x, uint32_t y, uint32_t barrier,
+                               uint16_t blocks, int line = __builtin_LINE()) {
+    for (uint32_t rank = 0; rank < LANES_CLUSTER; rank++)
+        if (blocks >> rank & 1) copy_tensor(address_in(to, rank), map, x, y, address_in(barrier, rank), line);
 }
 
 // ---- products
@@ -86,7 +91,7 @@ struct Wgmma {
     static void multiply(float (&sums)[Columns / 2], const uint32_t (&a)[4], uint64_t b,
                          int line = __builtin_LINE()) {
         constexpr LanesMatrixKind kind = std::is_same_v<Type, fragment::Half> ? LANES_F16 : LANES_BF16;
-        products_now().of[threadIdx.x].back().push_back({kind, Columns, sums, a, b});
+        products_now().of[lanes_thread_index()].back().push_back({kind, Columns, sums, a, b});
     }
 };
 
@@ -94,16 +99,18 @@ template <int Columns>
 struct WgmmaShared {
     template <bool Add>
     static void multiply(float (&sums)[Columns / 2], uint64_t a, uint64_t b) {
-        products_now().of[threadIdx.x].back().push_back({LANES_E4M3, Columns, sums, nullptr, b, a, Add});
+        products_now().of[lanes_thread_index()].back().push_back(
+            {LANES_E4M3, Columns, sums, nullptr, b, a, Add});
     }
 };
 
-// Two registers of a lane for 8 rows, those from `first` on, of a matrix in shared memory: rows of 128 swizzled
-// bytes, 8 of them a kilobyte.
+// Two registers of a lane for 8 rows, those from `first` on, of a matrix in shared memory: rows of 128
+// swizzled bytes, 8 of them a kilobyte.
 inline void operand(uint32_t (&of)[2], uint64_t descriptor, int first, int line) {
     if (descriptor >> 32 != (64 | 1u << 30)) lanes_fail("a descriptor is not of swizzled kilobytes", line);
     const int lane = threadIdx.x % 32, row = first + lane / 4;
-    const uint32_t at = (descriptor & 0x3fff) * 16 + row / 8 * 1024 + row % 8 * 128 + lane % 4 * 4;
+    const uint32_t start = address_in((descriptor & 0x3fff) * 16, block_rank());
+    const uint32_t at = start + row / 8 * 1024 + row % 8 * 128 + lane % 4 * 4;
     memcpy(&of[0], shared_place(swizzled(at)), 4);
     memcpy(&of[1], shared_place(swizzled(at + 16)), 4);
 }
@@ -124,11 +131,11 @@ inline void operand_a(uint32_t (&a)[4], const Product& product, int line) {
 }
 
 inline void wgmma_fence() {}
-inline void wgmma_commit() { products_now().of[threadIdx.x].emplace_back(); }
+inline void wgmma_commit() { products_now().of[lanes_thread_index()].emplace_back(); }
 
 template <int Groups>
 inline void wgmma_wait(int line = __builtin_LINE()) {
-    auto& groups = products_now().of[threadIdx.x];
+    auto& groups = products_now().of[lanes_thread_index()];
     if (!groups.back().empty()) lanes_fail("products are not committed", line);
     while (groups.size() > Groups + 1) {
         for (const Product& each : groups.front()) {
