@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 TWINS = "".join((HERE / "twins" / name).read_text() for name in ("sm90.h", "warpgroup.h"))
 MAP = "const __grid_constant__ warpgroup::TensorMap {},"
 BYTES = {"e4m3": 1, "f32": 4}
+INFIX = {"mul": "*", "add": "+"}
 Change = Callable[[str], str]
 
 
@@ -34,7 +35,7 @@ def cpp(formula: Formula) -> str:
     if not isinstance(formula, list):
         return f"uint64_t({formula})"
     name, a, b = formula[0], cpp(formula[1]), cpp(formula[2])
-    return f"(({a} + {b} - 1) / {b})" if name == "ceildiv" else f"({a} {dict(mul='*', add='+')[name]} {b})"
+    return f"(({a} + {b} - 1) / {b})" if name == "ceildiv" else f"({a} {INFIX[name]} {b})"
 
 
 def made(each: TensorMap) -> str:
@@ -43,7 +44,8 @@ def made(each: TensorMap) -> str:
     box = ", ".join([*map(str, each.box), "1"][:3])
     strides = ", ".join(map(cpp, each.strides))
     how = f"{BYTES[each.dtype]}, {str(each.swizzle == 128).lower()}"
-    return f"const warpgroup::TensorMap {each.name} = {{{each.of}, {{{dims}}}, {{{strides}}}, {{{box}}}, {how}}};"
+    values = f"{each.of}, {{{dims}}}, {{{strides}}}, {{{box}}}, {how}"
+    return f"const warpgroup::TensorMap {each.name} = {{{values}}};"
 
 
 @contextmanager
@@ -117,7 +119,13 @@ def test_f16() -> None:
 
 MISTAKES = {
     "sums before their product": ("wgmma_wait<0>();", ""),
-    "a slot is not given back": ("barrier_arrive(empty)", "static_cast<void>(empty)"),
+    "a slot is not given back": ("barrier_arrive_at(empty, lane)", "static_cast<void>(empty)"),
+    "a slot is given back to one block alone": ("8 * Tile::cluster)", "8)"),
+    "rows of a lie where the other block's do": (
+        "ring.slot * Tile::a_slot + rank * part",
+        "ring.slot * Tile::a_slot + part",
+    ),
+    "both blocks read the same rows of a": ("row + rank * part", "row"),
     "fresh sums are not fresh": ("multiply<s != 0>", "multiply<true>"),
     "the scale of another block of b": ("level = next_level", "level = level"),
     "the scale of another row of a": ("rows[8] * level", "rows[0] * level"),
@@ -134,7 +142,7 @@ def test_a_mistake_is_found(mistake: str) -> None:
         assert old in text
         return text.replace(old, new)
 
-    with built(fp8.instance("bf16", tile(rows=128, slots=2)), change) as what:
+    with built(fp8.instance("bf16", tile(rows=128, slots=2, cluster=2)), change) as what:
         try:
             _, result = compared(*what, operands(70, 72, 528), "bf16", 0, 2)
         except (ExecutionError, AssertionError):

@@ -6,8 +6,6 @@
 //
 // All lanes of a warp come to its copies, arrivals with bytes, and waits; the first of them acts. One that
 // waits lets other warps run by meeting its own.
-#pragma once
-
 //
 // The blocks of a cluster of LANES_CLUSTER (where the text that this is put before defines it) run as one
 // block of so many times the threads; each has a megabyte of addresses of its own.
