@@ -47,18 +47,28 @@ class Tile:
 
 
 THREADS = 384
-TILES = (Tile(256, 4, 2, True), Tile(256, 4, 2, False), Tile(256, 4, 1, True), Tile(256, 4, 1, False))
+USUAL = Tile(256, 4, 2, True)
+TILES = tuple(
+    Tile(rows, slots, cluster, turns)
+    for rows, slots in ((256, 4), (128, 6))
+    for cluster in (2, 1)
+    for turns in (True, False)
+)
 
 
 def instances(out: str) -> Iterator[Instance]:
-    """The tiles, for y of 16 bits."""
+    """The usual tile, where there are enough of them for all multiprocessors; y of 16 bits."""
     if out in TYPES:
-        for tile in TILES:
-            yield instance(out, tile)
+        tiles: Formula = ["mul", ["ceildiv", "m", USUAL.rows], ["ceildiv", "n", COLUMNS]]
+        yield instance(out, USUAL, (["ge", tiles, "sms"],))
 
 
-def instance(out: str, tile: Tile) -> Instance:
-    tiles: Formula = ["mul", ["ceildiv", "m", tile.rows], ["ceildiv", "n", COLUMNS]]
+def further(out: str) -> Iterator[Instance]:
+    """For tuning: the others, for any number of rows."""
+    yield from (instance(out, tile) for tile in TILES if out in TYPES and tile != USUAL)
+
+
+def instance(out: str, tile: Tile, when: tuple[Formula, ...] = ()) -> Instance:
     grid: Formula = ["mul", ["div", "sms", tile.cluster], tile.cluster]
     return Instance(
         tile.suffix,
@@ -67,7 +77,7 @@ def instance(out: str, tile: Tile) -> Instance:
         ARGUMENTS,
         THREADS,
         (grid, 1, 1),
-        (*SUITS, ["ge", tiles, "sms"]),
+        (*SUITS, *when),
         {"out": out},
         shared=tile.shared,
         cluster=(tile.cluster, 1, 1),

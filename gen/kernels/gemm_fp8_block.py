@@ -30,6 +30,10 @@ def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, 
     yield warp_level(dtype, out, warp_gemm.LOW, "any", (), options, narrow=True)
 
 
+def tiles(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Instance]:
+    return _fp8_sm90.further(options["out"]) if target.has("wgmma") else ()
+
+
 def warp_level(
     dtype: str,
     out: str,
@@ -70,4 +74,5 @@ FAMILY = Family(
     types=types,
     accepts=accepts,
     lattice=lambda fmt, dtype, target, options: warp_gemm.lattice(),
+    tiles=tiles,
 )
