@@ -189,7 +189,7 @@ def test_texts_name_their_symbol_and_their_headers_exist(cell: Cell) -> None:
 def test_parameters_are_the_arguments(cell: Cell) -> None:
     """A warp-level kernel's parameters, by name and order."""
     for variant in variants(cell):
-        if not variant.stub:
+        if not variant.stub and not variant.maps:
             declared = variant.text[variant.text.index("$SYMBOL(") + 8 :].partition(")")[0].split(", ")
             assert [d.split()[-1] for d in declared] == [a.name for a in variant.args]
             assert ["*" in d for d in declared] == [a.type == "ptr" for a in variant.args]

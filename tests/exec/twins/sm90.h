@@ -237,12 +237,26 @@ inline void copy_tensor(uint32_t to, const TensorMap* map, uint32_t x, uint32_t 
     copy_tensor(to, map, x, y, 0, barrier, line);
 }
 
+inline void prefetch_map(const TensorMap*) {}
+
+// ---- clusters
+
 // The place of this address in another block of the cluster.
 inline uint32_t address_in(uint32_t address, uint32_t rank) {
     return address % cluster_place + rank * cluster_place;
 }
 
-inline void prefetch_map(const TensorMap*) {}
+inline void cluster_barrier(int line = __builtin_LINE()) { lanes_group_barrier(1, line); }
+
+inline void barrier_arrive_at(uint32_t barrier, uint32_t rank, int line = __builtin_LINE()) {
+    arrive(address_in(barrier, rank), 0, line);
+}
+
+inline void copy_tensor_to_all(uint32_t to, const TensorMap* map, uint32_t x, uint32_t y, uint32_t barrier,
+                               uint16_t blocks, int line = __builtin_LINE()) {
+    for (uint32_t rank = 0; rank < LANES_CLUSTER; rank++)
+        if (blocks >> rank & 1) copy_tensor(address_in(to, rank), map, x, y, address_in(barrier, rank), line);
+}
 
 // ---- the rest
 
