@@ -17,13 +17,13 @@ namespace warpgroup {
 // Slots: of the ring. Cluster: blocks that share rows of a. Turns: the warpgroups start products one after
 // the other. Together registers are no more than the launch allocated (384 threads x 168), or the block
 // hangs.
-template <int Rows_, int Slots_, int Cluster_, bool Turns_>
+template <int Rows_, int Slots_, int Cluster_, bool Turns_, uint32_t Together = 8>
 struct BlockTile {
     static constexpr int rows = Rows_, columns = 128, slots = Slots_, cluster = Cluster_;
     static constexpr bool turns = Turns_;
     static constexpr int waves = rows / 128, consumers = 256, threads = consumers + 128;
     static constexpr int consumer_registers = 240, producer_registers = 24;
-    static constexpr uint32_t together = 8;  // rows of tiles whose columns are neighbours in time
+    static constexpr uint32_t together = Together;
 
     // Shared memory, from a 1024-byte boundary on. gen/kernels/_fp8_sm90.py computes the same sum.
     static constexpr int a_slot = rows * 128, b_slot = columns * 128, scale_slot = rows * 4;

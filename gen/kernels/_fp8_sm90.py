@@ -23,21 +23,24 @@ SUITS: tuple[Formula, ...] = (
 @dataclass(frozen=True)
 class Tile:
     """As cutlass/gemm_fp8_sm90.cuh has it. slots: of the ring; cluster: blocks that share rows of a; turns:
-    whether the warpgroups start products one after the other."""
+    whether the warpgroups start products one after the other; together: rows of tiles whose columns are
+    neighbours in time."""
 
     rows: int
     slots: int
     cluster: int
     turns: bool
+    together: int = 8
 
     @property
     def suffix(self) -> str:
-        return f"m{self.rows}_c{self.cluster}" + "_turns" * self.turns
+        return f"m{self.rows}_c{self.cluster}_g{self.together}" + "_turns" * self.turns
 
     @property
     def struct(self) -> str:
         """The template's type."""
-        return f"warpgroup::BlockTile<{self.rows}, {self.slots}, {self.cluster}, {str(self.turns).lower()}>"
+        turns = str(self.turns).lower()
+        return f"warpgroup::BlockTile<{self.rows}, {self.slots}, {self.cluster}, {turns}, {self.together}>"
 
     @property
     def shared(self) -> int:
@@ -49,10 +52,11 @@ class Tile:
 THREADS = 384
 USUAL = Tile(256, 4, 2, True)
 TILES = tuple(
-    Tile(rows, slots, cluster, turns)
-    for rows, slots in ((256, 4), (128, 6))
+    Tile(rows, slots, cluster, turns, together)
+    for rows, slots, groups in ((256, 4, (8, 4, 16)), (128, 6, (8, 16)))
     for cluster in (2, 1)
     for turns in (True, False)
+    for together in groups
 )
 
 
