@@ -50,7 +50,7 @@ class Tile:
 
 
 THREADS = 384
-USUAL = Tile(256, 4, 2, True)
+USUAL = Tile(256, 4, 1, False)
 TILES = tuple(
     Tile(rows, slots, cluster, turns, together)
     for rows, slots, groups in ((256, 4, (8, 4, 16)), (128, 6, (8, 16)))
