@@ -21,6 +21,12 @@ WOOTZ_FN void named_barrier(int id) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Threads) : "memory");
 }
 
+// Arrives, and does not wait for those that do.
+template <int Threads>
+WOOTZ_FN void named_arrive(int id) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(Threads) : "memory");
+}
+
 // ---- warpgroup MMA, asynchronous
 
 WOOTZ_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -103,8 +109,13 @@ WOOTZ_FN bool copies_for_warp() { return threadIdx.x % 32 == 0; }
 template <int Columns, class Type>
 struct Wgmma;
 
-// Descriptor of B at a 1024-byte aligned address: rows of 128 bytes (64 k) in the 128-byte swizzle, 8 rows a
-// kilobyte. Its low half, to which offsets in 16 bytes may be added, and the whole.
+// As Wgmma, of 8-bit floats: D[64][Columns] = A[64][32] B[32][Columns], both in shared memory, and plus D
+// where `Add` says so (multiply<Add>).
+template <int Columns>
+struct WgmmaShared;
+
+// Descriptor of a matrix at a 1024-byte aligned address: rows of 128 bytes (64 or 128 k) in the 128-byte
+// swizzle, 8 rows a kilobyte. Its low half, to which offsets in 16 bytes may be added, and the whole.
 WOOTZ_FN uint32_t descriptor_low(uint32_t address) {
     constexpr uint32_t leading = 1;
     return (address & 0x3FFFF) >> 4 | leading << 16;

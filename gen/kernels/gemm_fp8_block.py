@@ -14,6 +14,7 @@ from ..lower import cutlass, warp_gemm
 from ..lower.warp_gemm import Tile
 from ..manifest.target import Target
 from ..variants.family import Family, Formula, Instance, Operand
+from . import _fp8_sm90
 from ._fp8 import OUTPUTS, accepts, aligned_output, block_configurations, gate, parameters, types
 
 BLOCK = 128
@@ -22,9 +23,15 @@ _BLOCKS: Formula = ["ceildiv", "k", BLOCK]
 
 def variants(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Instance]:
     out = options["out"]
+    if target.has("wgmma"):
+        yield from _fp8_sm90.instances(out)
     yield from collectives(dtype, out, target, options)
     yield warp_level(dtype, out, warp_gemm.MEDIUM, "warp", (warp_gemm.aligned("k", dtype),), options)
     yield warp_level(dtype, out, warp_gemm.LOW, "any", (), options, narrow=True)
+
+
+def tiles(fmt: Format | None, dtype: str, target: Target, options: dict[str, str]) -> Iterable[Instance]:
+    return _fp8_sm90.further(options["out"]) if target.has("wgmma") else ()
 
 
 def warp_level(
@@ -67,4 +74,5 @@ FAMILY = Family(
     types=types,
     accepts=accepts,
     lattice=lambda fmt, dtype, target, options: warp_gemm.lattice(),
+    tiles=tiles,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def test_blocks_fit_their_target(cell: Cell) -> None:
             assert isinstance(variant.shared, int)
             assert 0 < variant.shared <= cell[1].shared_max
             assert variant.threads <= cell[1].max_threads
-            assert f"__launch_bounds__({variant.threads})" in variant.text
+            assert re.search(rf"__launch_bounds__\({variant.threads}(, 1)?\)", variant.text)
 
 
 def test_the_best_hardware_comes_first() -> None:
@@ -188,7 +189,7 @@ def test_texts_name_their_symbol_and_their_headers_exist(cell: Cell) -> None:
 def test_parameters_are_the_arguments(cell: Cell) -> None:
     """A warp-level kernel's parameters, by name and order."""
     for variant in variants(cell):
-        if not variant.stub:
+        if not variant.stub and not variant.maps:
             declared = variant.text[variant.text.index("$SYMBOL(") + 8 :].partition(")")[0].split(", ")
             assert [d.split()[-1] for d in declared] == [a.name for a in variant.args]
             assert ["*" in d for d in declared] == [a.type == "ptr" for a in variant.args]

@@ -18,9 +18,12 @@ from .gemm_fp8 import CHOPPED, codes, scales
 
 BLOCK = 128
 
+LONG = {"m": 1000, "n": 4232, "k": 1168}
+"""More tiles than a GPU has multiprocessors, each of more blocks than a ring has slots."""
+
 
 def shapes(format: Descriptor | None) -> list[dict[str, int]]:
-    return [_plain(size) for size in gemm_fp8.shapes(format)]
+    return [*(_plain(size) for size in gemm_fp8.shapes(format)), LONG]
 
 
 def small(format: Descriptor | None) -> list[dict[str, int]]:

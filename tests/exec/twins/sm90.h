@@ -6,11 +6,35 @@
 //
 // All lanes of a warp come to its copies, arrivals with bytes, and waits; the first of them acts. One that
 // waits lets other warps run by meeting its own.
-#pragma once
+//
+// The blocks of a cluster of LANES_CLUSTER (where the text that this is put before defines it) run as one
+// block of so many times the threads; each has a megabyte of addresses of its own.
 
 #include <vector>
 
+#ifndef LANES_CLUSTER
+#define LANES_CLUSTER 1
+#endif
+
 namespace sm90 {
+
+inline uint32_t block_threads() { return lanes_group_size().x / LANES_CLUSTER; }
+inline uint32_t block_rank() { return lanes_thread_position().x / block_threads(); }
+
+}  // namespace sm90
+
+#if LANES_CLUSTER > 1
+#undef threadIdx
+#undef blockIdx
+#undef gridDim
+#define threadIdx (make_uint3(lanes_thread_position().x % sm90::block_threads(), 0, 0))
+#define blockIdx (make_uint3(lanes_group_position().x * LANES_CLUSTER + sm90::block_rank(), 0, 0))
+#define gridDim (make_uint3(lanes_grid_size().x * LANES_CLUSTER, 1, 1))
+#endif
+
+namespace sm90 {
+
+constexpr uint32_t cluster_place = 1 << 20;  // addresses of a block of a cluster
 
 struct alignas(8) Barrier {
     uint32_t expected;
@@ -18,12 +42,13 @@ struct alignas(8) Barrier {
     static constexpr uint32_t yes = 0x5a;
 };
 
-// x as a tensor map has it: dims innermost first, strides in bytes, box in elements; 16-bit elements in rows
-// of 128 bytes, swizzled.
+// An array as a tensor map has it: dims innermost first, strides and elements in bytes, box in elements.
+// Boxes have rows of 128 bytes where they are swizzled.
 struct TensorMap {
     const void* data;
     uint64_t dims[3], strides[2];
-    uint32_t box[3];
+    uint32_t box[3], element = 2;
+    bool swizzle = true;
 };
 
 struct Copy {
@@ -33,10 +58,10 @@ struct Copy {
     uint32_t at[3];
 };
 
-// What a block has under way.
+// What a block, or a cluster, has under way.
 struct State {
     uint64_t block = 0, idle = 0;
-    uint8_t* origin = nullptr;
+    uint8_t* origin[LANES_CLUSTER] = {};
     std::vector<Copy> copies;
 };
 inline State state;
@@ -60,14 +85,18 @@ inline bool elect() { return lane_id() == 0; }
 
 inline uint32_t shared_address(const void* place, int line = __builtin_LINE()) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(place);
-    uint8_t*& origin = sm90::now(line).origin;
+    const uint32_t rank = sm90::block_rank();
+    uint8_t*& origin = sm90::now(line).origin[rank];
     if (!origin) origin = reinterpret_cast<uint8_t*>(at & ~uintptr_t{1023});
-    return static_cast<uint32_t>(at - reinterpret_cast<uintptr_t>(origin));
+    return static_cast<uint32_t>(at - reinterpret_cast<uintptr_t>(origin)) + rank * sm90::cluster_place;
 }
 
 namespace sm90 {
 
-inline uint8_t* shared_place(uint32_t address) { return state.origin + static_cast<int32_t>(address); }
+inline uint8_t* shared_place(uint32_t address) {
+    if constexpr (LANES_CLUSTER == 1) return state.origin[0] + static_cast<int32_t>(address);
+    return state.origin[address / cluster_place] + address % cluster_place;
+}
 inline uint32_t swizzled(uint32_t address) { return address ^ ((address >> 7 & 7) << 4); }
 
 // ---- barriers
@@ -119,15 +148,18 @@ inline void deliver(const Copy& copy) {
     uint32_t to = copy.to;
     for (uint32_t z = 0; z < map.box[2]; z++)
         for (uint32_t y = 0; y < map.box[1]; y++)
-            for (uint32_t x = 0; x < map.box[0]; x++, to += 2) {
+            for (uint32_t x = 0; x < map.box[0]; x++, to += map.element) {
                 const uint64_t at[3] = {uint64_t{copy.at[0]} + x, uint64_t{copy.at[1]} + y,
                                         uint64_t{copy.at[2]} + z};
                 const bool inside = at[0] < map.dims[0] && at[1] < map.dims[1] && at[2] < map.dims[2];
-                const uint8_t* from = static_cast<const uint8_t*>(map.data) + at[0] * 2 +
+                const uint8_t* from = static_cast<const uint8_t*>(map.data) + at[0] * map.element +
                                       at[1] * map.strides[0] + at[2] * map.strides[1];
-                uint16_t value = 0;
-                if (inside) memcpy(&value, from, 2);
-                memcpy(shared_place(swizzled(to)), &value, 2);
+                uint8_t* place = shared_place(map.swizzle ? swizzled(to) : to);
+                if (inside) {
+                    memcpy(place, from, map.element);
+                } else {
+                    memset(place, 0, map.element);
+                }
             }
 }
 
@@ -195,13 +227,36 @@ inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t ba
 
 inline void copy_tensor(uint32_t to, const TensorMap* map, uint32_t x, uint32_t y, uint32_t z,
                         uint32_t barrier, int line = __builtin_LINE()) {
-    start({to, barrier, map->box[0] * map->box[1] * map->box[2] * 2, nullptr, map, {x, y, z}}, 1024, line);
+    const uint32_t bytes = map->box[0] * map->box[1] * map->box[2] * map->element;
+    if (map->swizzle && map->box[0] * map->element != 128)
+        lanes_fail("a swizzled box has rows of other than 128 bytes", line);
+    start({to, barrier, bytes, nullptr, map, {x, y, z}}, map->swizzle ? 1024 : 128, line);
 }
 inline void copy_tensor(uint32_t to, const TensorMap* map, uint32_t x, uint32_t y, uint32_t barrier,
                         int line = __builtin_LINE()) {
     copy_tensor(to, map, x, y, 0, barrier, line);
 }
+
 inline void prefetch_map(const TensorMap*) {}
+
+// ---- clusters
+
+// The place of this address in another block of the cluster.
+inline uint32_t address_in(uint32_t address, uint32_t rank) {
+    return address % cluster_place + rank * cluster_place;
+}
+
+inline void cluster_barrier(int line = __builtin_LINE()) { lanes_group_barrier(1, line); }
+
+inline void barrier_arrive_at(uint32_t barrier, uint32_t rank, int line = __builtin_LINE()) {
+    arrive(address_in(barrier, rank), 0, line);
+}
+
+inline void copy_tensor_to_all(uint32_t to, const TensorMap* map, uint32_t x, uint32_t y, uint32_t barrier,
+                               uint16_t blocks, int line = __builtin_LINE()) {
+    for (uint32_t rank = 0; rank < LANES_CLUSTER; rank++)
+        if (blocks >> rank & 1) copy_tensor(address_in(to, rank), map, x, y, address_in(barrier, rank), line);
+}
 
 // ---- the rest
 

@@ -4,6 +4,7 @@
 // that change too early show.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -16,12 +17,14 @@ namespace warpgroup {
 
 using namespace sm90;
 
+// a: of registers, or none, and then of the descriptor `left`. add: to what the sums hold.
 struct Product {
     LanesMatrixKind kind;
     int columns;
     float* sums;
     const uint32_t* a;
-    uint64_t b;
+    uint64_t b, left = 0;
+    bool add = true;
 };
 
 // What a block has under way, beside copies.
@@ -43,13 +46,26 @@ inline Products& products_now() {
 
 inline bool copies_for_warp() { return true; }
 
+inline Barrier& named_at(int id, int threads, int line) {
+    if (id < 1 || id > 15) lanes_fail("no such named barrier", line);
+    Barrier& barrier =
+        products_now().named.try_emplace(id + 16 * block_rank(), barrier_of(threads)).first->second;
+    if (static_cast<int>(barrier.arrivals) != threads)
+        lanes_fail("a named barrier has another number of threads", line);
+    now(line).idle = 0;
+    return barrier;
+}
+
+template <int Threads>
+inline void named_arrive(int id, int line = __builtin_LINE()) {
+    Barrier& barrier = named_at(id, Threads, line);
+    if (--barrier.missing == 0) turn(barrier);
+}
+
 template <int Threads>
 inline void named_barrier(int id, int line = __builtin_LINE()) {
-    if (id < 1 || id > 15) lanes_fail("no such named barrier", line);
-    Barrier& barrier = products_now().named.try_emplace(id, barrier_of(Threads)).first->second;
-    if (barrier.arrivals != Threads) lanes_fail("a named barrier has another number of threads", line);
+    Barrier& barrier = named_at(id, Threads, line);
     const uint32_t phase = barrier.completed;
-    now(line).idle = 0;
     if (--barrier.missing == 0) turn(barrier);
     wait_until([&] { return barrier.completed != phase; }, line);
 }
@@ -61,33 +77,61 @@ struct Wgmma {
     static void multiply(float (&sums)[Columns / 2], const uint32_t (&a)[4], uint64_t b,
                          int line = __builtin_LINE()) {
         constexpr LanesMatrixKind kind = std::is_same_v<Type, fragment::Half> ? LANES_F16 : LANES_BF16;
-        products_now().of[threadIdx.x].back().push_back({kind, Columns, sums, a, b});
+        products_now().of[lanes_thread_index()].back().push_back({kind, Columns, sums, a, b});
     }
 };
 
-// Operand B's two registers of a lane for 8 columns: rows of 128 swizzled bytes, 8 of them a kilobyte.
-inline void operand_b(uint32_t (&b)[2], uint64_t descriptor, int first, int line) {
+template <int Columns>
+struct WgmmaShared {
+    template <bool Add>
+    static void multiply(float (&sums)[Columns / 2], uint64_t a, uint64_t b) {
+        products_now().of[lanes_thread_index()].back().push_back(
+            {LANES_E4M3, Columns, sums, nullptr, b, a, Add});
+    }
+};
+
+// Two registers of a lane for 8 rows, those from `first` on, of a matrix in shared memory: rows of 128
+// swizzled bytes, 8 of them a kilobyte.
+inline void operand(uint32_t (&of)[2], uint64_t descriptor, int first, int line) {
     if (descriptor >> 32 != (64 | 1u << 30)) lanes_fail("a descriptor is not of swizzled kilobytes", line);
-    const int lane = threadIdx.x % 32, column = first + lane / 4;
-    const uint32_t at = (descriptor & 0x3fff) * 16 + column / 8 * 1024 + column % 8 * 128 + lane % 4 * 4;
-    memcpy(&b[0], shared_place(swizzled(at)), 4);
-    memcpy(&b[1], shared_place(swizzled(at + 16)), 4);
+    const int lane = threadIdx.x % 32, row = first + lane / 4;
+    const uint32_t start = address_in((descriptor & 0x3fff) * 16, block_rank());
+    const uint32_t at = start + row / 8 * 1024 + row % 8 * 128 + lane % 4 * 4;
+    memcpy(&of[0], shared_place(swizzled(at)), 4);
+    memcpy(&of[1], shared_place(swizzled(at + 16)), 4);
+}
+
+// Operand A's registers, of its own or of shared memory.
+inline void operand_a(uint32_t (&a)[4], const Product& product, int line) {
+    if (product.a) {
+        memcpy(a, product.a, sizeof a);
+        return;
+    }
+    const int first = threadIdx.x / 32 % 4 * 16;
+    for (int half = 0; half < 2; half++) {
+        uint32_t of[2];
+        operand(of, product.left, first + 8 * half, line);
+        a[half] = of[0];
+        a[2 + half] = of[1];
+    }
 }
 
 inline void wgmma_fence() {}
-inline void wgmma_commit() { products_now().of[threadIdx.x].emplace_back(); }
+inline void wgmma_commit() { products_now().of[lanes_thread_index()].emplace_back(); }
 
 template <int Groups>
 inline void wgmma_wait(int line = __builtin_LINE()) {
-    auto& groups = products_now().of[threadIdx.x];
+    auto& groups = products_now().of[lanes_thread_index()];
     if (!groups.back().empty()) lanes_fail("products are not committed", line);
     while (groups.size() > Groups + 1) {
         for (const Product& each : groups.front()) {
-            const uint32_t (&a)[4] = *reinterpret_cast<const uint32_t (*)[4]>(each.a);
+            uint32_t a[4];
+            operand_a(a, each, line);
+            if (!each.add) std::fill_n(each.sums, each.columns / 2, 0.0f);
             for (int i = 0; i < each.columns / 8; i++) {
                 float (&sums)[4] = *reinterpret_cast<float (*)[4]>(each.sums + 4 * i);
                 uint32_t b[2];
-                operand_b(b, each.b, 8 * i, line);
+                operand(b, each.b, 8 * i, line);
                 lanes::multiply<float>(each.kind, sums, a, b, sums, line);
             }
         }

@@ -1,0 +1,150 @@
+"""gemm_fp8_block on warpgroup MMA (cutlass/gemm_fp8_sm90.cuh): its emitted text, run on the CPU with twins of
+copies, barriers and products, against the reference. The blocks of a cluster run as one there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from inputs import arguments
+from lanes import ORDERS, Arg, Entry, ExecutionError, Program, evaluate, poisoned
+from wootz import checks, reference
+
+from gen.kernels import _fp8_sm90 as fp8
+from gen.lower import templates
+from gen.variants.family import Formula, Instance, TensorMap
+
+HERE = Path(__file__).resolve().parent
+TWINS = "".join((HERE / "twins" / name).read_text() for name in ("sm90.h", "warpgroup.h"))
+MAP = "const __grid_constant__ warpgroup::TensorMap {},"
+BYTES = {"e4m3": 1, "f32": 4}
+INFIX = {"mul": "*", "add": "+"}
+Change = Callable[[str], str]
+
+
+def same(text: str) -> str:
+    return text
+
+
+def cpp(formula: Formula) -> str:
+    if not isinstance(formula, list):
+        return f"uint64_t({formula})"
+    name, a, b = formula[0], cpp(formula[1]), cpp(formula[2])
+    return f"(({a} + {b} - 1) / {b})" if name == "ceildiv" else f"({a} {INFIX[name]} {b})"
+
+
+def made(each: TensorMap) -> str:
+    """A map of the array, as the loader makes it."""
+    dims = ", ".join([*map(cpp, each.dims), "1"][:3])
+    box = ", ".join([*map(str, each.box), "1"][:3])
+    strides = ", ".join(map(cpp, each.strides))
+    how = f"{BYTES[each.dtype]}, {str(each.swizzle == 128).lower()}"
+    values = f"{each.of}, {{{dims}}}, {{{strides}}}, {{{box}}}, {how}"
+    return f"const warpgroup::TensorMap {each.name} = {{{values}}};"
+
+
+@contextmanager
+def built(instance: Instance, change: Change = same) -> Iterator[tuple[Program, Entry]]:
+    text = instance.text.replace(templates.SYMBOL, "entry")
+    for each in instance.maps:
+        assert MAP.format(each.name) in text
+        text = text.replace(MAP.format(each.name), f"const void* __restrict__ {each.of},")
+    text = text.replace("\n{\n", "\n{\n" + "\n".join(map(made, instance.maps)) + "\n")
+    cluster, most = instance.cluster[0], evaluate(instance.shared, {})
+    text = f"#define LANES_CLUSTER {cluster}\n{TWINS}" + change(templates.inline(instance.templates, [text]))
+    memory = f"__shared__ uint8_t all[{cluster}][{most}]; uint8_t* const unaligned = all[sm90::block_rank()];"
+    text = text.replace("extern __shared__ uint8_t unaligned[];", memory)
+    arrays = [Arg(each.of, "ptr", "in") for each in instance.maps]
+    args = [Arg(a.name, a.type, a.role) for a in instance.args if a.role != "map"]
+    grid: Formula = ["div", instance.grid[0], cluster]
+    entry = Entry("entry", (*arrays, *args), (instance.threads * cluster, 1, 1), (grid, 1, 1))
+    with Program.build(text, "cuda", [entry]) as program:
+        yield program, entry
+
+
+def compared(
+    program: Program, entry: Entry, given: dict[str, Any], out: str, order: int, sms: int
+) -> tuple[Any, reference.Comparison]:
+    (m, k), n = given["a"].shape, len(given["b"])
+    expected = checks.expect("gemm_fp8_block", {"out": out}, given, "e4m3")
+    blank = poisoned((m, n), reference.DTYPES[out][2])
+    size = {"m": m, "n": n, "k": k, "sms": sms}
+    found = program.run(entry, arguments(given, size, ("y", blank)), order, 300)
+    return found["y", "out"], reference.compare(found["y", "out"], expected, out)
+
+
+def operands(m: int, n: int, k: int) -> dict[str, Any]:
+    """Scales of powers that differ much, so that a wrong one shows."""
+    rng = np.random.default_rng([m, n, k])
+    given = checks.check("gemm_fp8_block").operands(
+        None, {"m": m, "n": n, "k": k}, "e4m3", {"out": "bf16"}, rng
+    )
+    for name in ("scale_a", "scale_b"):
+        given[name] = (
+            rng.uniform(0.5, 1.5, given[name].shape) * rng.choice([-1.0, 1.0, 8.0], given[name].shape)
+        ).astype(np.float32)
+    return given
+
+
+def tile(**how: Any) -> fp8.Tile:
+    return replace(fp8.Tile(256, 4, 1, False), **how)
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("cluster", [1, 2])
+@pytest.mark.parametrize("rows", [128, 256])
+def test_sizes(rows: int, cluster: int, turns: bool) -> None:
+    """Of one tile and less, of several, with ragged ends on every side; more blocks than slots; a last run of
+    fewer tiles than a cluster has blocks."""
+    with built(fp8.instance("bf16", tile(rows=rows, slots=2, cluster=cluster, turns=turns))) as what:
+        for m, n, k, sms in ((3, 8, 16, 2), (rows + 61, 264, 400, 5), (130, 128, 784, cluster)):
+            bits = set()
+            for order in ORDERS[:2] if m == 3 else ORDERS[:1]:
+                y, result = compared(*what, operands(m, n, k), "bf16", order, sms)
+                assert result.passed, (m, n, k, order, result)
+                bits.add(y.tobytes())
+            assert len(bits) == 1
+
+
+def test_f16() -> None:
+    with built(fp8.instance("f16", tile(rows=128))) as what:
+        _, result = compared(*what, operands(70, 72, 272), "f16", 0, 2)
+        assert result.passed, result
+
+
+MISTAKES = {
+    "sums before their product": ("wgmma_wait<0>();", ""),
+    "a slot is not given back": ("barrier_arrive_at(empty, lane)", "static_cast<void>(empty)"),
+    "a slot is given back to one block alone": ("8 * Tile::cluster)", "8)"),
+    "rows of a lie where the other block's do": (
+        "ring.slot * Tile::a_slot + rank * part",
+        "ring.slot * Tile::a_slot + part",
+    ),
+    "both blocks read the same rows of a": ("row + rank * part", "row"),
+    "fresh sums are not fresh": ("multiply<s != 0>", "multiply<true>"),
+    "the scale of another block of b": ("level = next_level", "level = level"),
+    "the scale of another row of a": ("rows[8] * level", "rows[0] * level"),
+    "rows past m are stored": ("row + at >= p.m || ", ""),
+    "steps of other columns": ("s * 2)", "s * 4)"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake: str) -> None:
+    old, new = MISTAKES[mistake]
+
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    with built(fp8.instance("bf16", tile(rows=128, slots=2, cluster=2)), change) as what:
+        try:
+            _, result = compared(*what, operands(70, 72, 528), "bf16", 0, 2)
+        except (ExecutionError, AssertionError):
+            return
+        assert not result.passed
