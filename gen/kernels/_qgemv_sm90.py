@@ -54,7 +54,7 @@ def _room(blocks: int, most: int) -> int:
 class Tile:
     """One variant. tokens: rows of x at most, 1 or 8; warps: of a block, along k; slots: of a warp's ring;
     units: of w in a slot; blocks: of a multiprocessor, if group memory allows; table: codes are looked up;
-    shift: each run's sum of x is kept."""
+    shift: each run's sum of x is kept; launches: whose blocks they are, one after the other."""
 
     tokens: int
     warps: int
@@ -63,6 +63,7 @@ class Tile:
     blocks: int
     table: bool = False
     shift: bool = False
+    launches: int = 1
 
     @property
     def name(self) -> str:
@@ -104,9 +105,9 @@ class Tile:
     def grid(self, layout: Fragment, most: int) -> Formula:
         """Blocks: no more than there are tiles, and than are resident together."""
         blocks: Formula = "sms"
-        if self.blocks > 1:
-            more: Formula = ["mul", self.blocks - 1, self.together(layout, most)]
-            blocks = ["mul", "sms", ["add", 1, more]]
+        each = self.blocks // self.launches
+        if each > 1:
+            blocks = ["mul", "sms", ["add", 1, ["mul", each - 1, self.together(layout, most)]]]
         return ["min", ["ceildiv", "n", ROWS], blocks]
 
     def when(self, layout: Fragment, most: int) -> tuple[Formula, ...]:
