@@ -2,8 +2,6 @@
 // b[n][k]^T, 8-bit floats on warpgroup MMA. A tile is Rows rows of a by 128 rows of b. One warp copies a
 // block's parts of a and b into a ring of shared memory; two warpgroups multiply, 64 rows at a time, into
 // fresh sums, which they scale and add to the tile's: while one does that, the other multiplies.
-//
-// Neighbouring tiles along n may be a cluster's: each block then reads a part of the rows of a, for all.
 #pragma once
 
 #include <stdint.h>
@@ -14,16 +12,14 @@
 
 namespace warpgroup {
 
-// Slots: of the ring. Cluster: blocks that share rows of a. Turns: the warpgroups start products one after
-// the other. Together registers are no more than the launch allocated (384 threads x 168), or the block
-// hangs.
-template <int Rows_, int Slots_, int Cluster_, bool Turns_, uint32_t Together = 8>
+// Slots: of the ring. Together: rows of tiles whose columns are neighbours in time. All registers are no more
+// than the launch allocated (384 threads x 168), or the block hangs.
+template <int Rows_, int Slots_, uint32_t Together_>
 struct BlockTile {
-    static constexpr int rows = Rows_, columns = 128, slots = Slots_, cluster = Cluster_;
-    static constexpr bool turns = Turns_;
+    static constexpr int rows = Rows_, columns = 128, slots = Slots_;
     static constexpr int waves = rows / 128, consumers = 256, threads = consumers + 128;
     static constexpr int consumer_registers = 240, producer_registers = 24;
-    static constexpr uint32_t together = Together;
+    static constexpr uint32_t together = Together_;
 
     // Shared memory, from a 1024-byte boundary on. gen/kernels/_fp8_sm90.py computes the same sum.
     static constexpr int a_slot = rows * 128, b_slot = columns * 128, scale_slot = rows * 4;
@@ -41,45 +37,38 @@ struct BlockProblem {
     WOOTZ_FN uint32_t blocks() const { return (k + 127) / 128; }
 };
 
-// The tiles of a block: each cluster has every so-manieth run of neighbours along n. Runs follow each other
-// along m within a few rows of tiles, so that what is worked on at one time shares what the cache holds.
+// The tiles of a block: every so-manieth. They follow each other along m within a few rows of tiles, so that
+// what is worked on at one time shares what the cache holds.
 template <class Tile>
 struct Tiles {
-    uint32_t high, wide, run;
+    uint32_t high, wide, tile;
 
     WOOTZ_FN explicit Tiles(const BlockProblem& p) {
         high = (p.m + Tile::rows - 1) / Tile::rows;
-        wide = (p.n + Tile::columns * Tile::cluster - 1) / (Tile::columns * Tile::cluster);
-        run = blockIdx.x / Tile::cluster;
+        wide = (p.n + Tile::columns - 1) / Tile::columns;
+        tile = blockIdx.x;
     }
-    WOOTZ_FN static uint32_t rank() { return blockIdx.x % Tile::cluster; }
-    WOOTZ_FN bool more() const { return run < high * wide; }
-    WOOTZ_FN void next() { run += gridDim.x / Tile::cluster; }
-    WOOTZ_FN uint32_t first() const { return run / (Tile::together * wide) * Tile::together; }
+    WOOTZ_FN bool more() const { return tile < high * wide; }
+    WOOTZ_FN void next() { tile += gridDim.x; }
+    WOOTZ_FN uint32_t first() const { return tile / (Tile::together * wide) * Tile::together; }
     WOOTZ_FN uint32_t rows() const { return min(Tile::together, high - first()); }
-    WOOTZ_FN uint32_t inside() const { return run % (Tile::together * wide); }
+    WOOTZ_FN uint32_t inside() const { return tile % (Tile::together * wide); }
     WOOTZ_FN uint32_t row() const { return first() + inside() % rows(); }
-    WOOTZ_FN uint32_t column() const { return inside() / rows() * Tile::cluster + rank(); }
+    WOOTZ_FN uint32_t column() const { return inside() / rows(); }
 };
 
 template <class Tile>
 WOOTZ_FN void produce_blocks(const BlockProblem& p, uint32_t base) {
-    constexpr int part = Tile::rows / Tile::cluster;
-    const int rank = Tiles<Tile>::rank(), blocks = p.blocks();
+    const int blocks = p.blocks();
     Ring<Tile::slots> ring = {0, 1};
     for (Tiles<Tile> tiles(p); tiles.more(); tiles.next()) {
         const int row = tiles.row() * Tile::rows, column = tiles.column() * Tile::columns;
 #pragma unroll 1
         for (int block = 0; block < blocks; block++) {
             const uint32_t full = base + Tile::full + ring.slot * 8;
-            const uint32_t a = base + Tile::a + ring.slot * Tile::a_slot + rank * part * 128;
             barrier_wait(base + Tile::empty + ring.slot * 8, ring.parity);
             barrier_expect(full, Tile::a_slot + Tile::b_slot + Tile::scale_slot);
-            if constexpr (Tile::cluster > 1) {
-                copy_tensor_to_all(a, p.a, block * 128, row + rank * part, full, (1 << Tile::cluster) - 1);
-            } else {
-                copy_tensor(a, p.a, block * 128, row, full);
-            }
+            copy_tensor(base + Tile::a + ring.slot * Tile::a_slot, p.a, block * 128, row, full);
             copy_tensor(base + Tile::b + ring.slot * Tile::b_slot, p.b, block * 128, column, full);
             copy_tensor(base + Tile::scales + ring.slot * Tile::scale_slot, p.scale_a, row, block, full);
             ring.advance(1);
@@ -117,7 +106,7 @@ WOOTZ_FN void store_block(const BlockProblem& p, const float (&sums)[64], uint8_
 
 template <class Tile, class Type>
 WOOTZ_FN void consume_blocks(const BlockProblem& p, uint8_t* shared) {
-    constexpr int waves = Tile::waves, first_turn = 1;
+    constexpr int waves = Tile::waves;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3;
     // Of one lane, so that the compiler knows it to be the warp's, and what follows from it.
     const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x >> 7), 0);
@@ -129,11 +118,8 @@ WOOTZ_FN void consume_blocks(const BlockProblem& p, uint8_t* shared) {
     uint8_t* staged = shared + Tile::results + (warpgroup * 4 + warp) * (16 * 128);
     float sums[waves][64], fresh[64];
     Ring<Tile::slots> ring = {0, 0};
-    if (Tile::turns && warpgroup == 1) named_arrive<256>(first_turn);
     for (Tiles<Tile> tiles(p); tiles.more(); tiles.next()) {
-        // A cluster's last tile may begin past n.
-        const float* levels =
-            p.scale_b + static_cast<uint64_t>(min(tiles.column(), (p.n - 1) / Tile::columns)) * blocks;
+        const float* levels = p.scale_b + static_cast<uint64_t>(tiles.column()) * blocks;
         float level = levels[0];
 #pragma unroll
         for (int w = 0; w < waves; w++)
@@ -147,7 +133,6 @@ WOOTZ_FN void consume_blocks(const BlockProblem& p, uint8_t* shared) {
                 constexpr int w = wave.value;
                 const float* rows = scales + ring.slot * Tile::rows + w * 64;
                 float factors[2] = {rows[0] * level, rows[8] * level};
-                if constexpr (Tile::turns) named_barrier<256>(first_turn + warpgroup);
                 wgmma_fence();
                 unroll<4>([&](auto step) {
                     constexpr int s = step.value;
@@ -156,18 +141,12 @@ WOOTZ_FN void consume_blocks(const BlockProblem& p, uint8_t* shared) {
                         descriptor(b + ring.slot * (Tile::b_slot / 16) + s * 2));
                 });
                 wgmma_commit();
-                if constexpr (Tile::turns) named_arrive<256>(first_turn + (warpgroup ^ 1));
                 settle(factors);
                 wgmma_wait<0>();
                 settle(fresh);
                 if constexpr (w == waves - 1) {
                     __syncwarp();
-                    const uint32_t empty = base + Tile::empty + ring.slot * 8;
-                    if constexpr (Tile::cluster > 1) {
-                        if (lane < Tile::cluster) barrier_arrive_at(empty, lane);
-                    } else {
-                        if (lane == 0) barrier_arrive(empty);
-                    }
+                    if (lane == 0) barrier_arrive(base + Tile::empty + ring.slot * 8);
                 }
 #pragma unroll
                 for (int i = 0; i < 64; i++) sums[w][i] += factors[i >> 1 & 1] * fresh[i];
@@ -181,7 +160,6 @@ WOOTZ_FN void consume_blocks(const BlockProblem& p, uint8_t* shared) {
                               tiles.column() * Tile::columns, lane);
         });
     }
-    if (Tile::turns && warpgroup == 0) named_barrier<256>(first_turn);
 }
 
 template <class Tile, class Type>
@@ -192,15 +170,11 @@ WOOTZ_FN void gemm_blocks(const BlockProblem& p) {
     if (threadIdx.x == 0) {
         for (int i = 0; i < Tile::slots; i++) {
             barrier_init(base + Tile::full + i * 8, 1);
-            barrier_init(base + Tile::empty + i * 8, 8 * Tile::cluster);
+            barrier_init(base + Tile::empty + i * 8, 8);
         }
         barriers_made();
     }
-    if constexpr (Tile::cluster > 1) {
-        cluster_barrier();
-    } else {
-        __syncthreads();
-    }
+    __syncthreads();
     previous_grid_wait();
     if (warp < Tile::consumers / 32) {
         registers_grow<Tile::consumer_registers>();
@@ -215,8 +189,6 @@ WOOTZ_FN void gemm_blocks(const BlockProblem& p) {
             next_grid_launch();
         }
     }
-    // Until the others of the cluster have copied and arrived.
-    if constexpr (Tile::cluster > 1) cluster_barrier();
 }
 
 }  // namespace warpgroup

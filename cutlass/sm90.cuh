@@ -1,5 +1,5 @@
 // What the templates of sm_90 have in common: barriers in shared memory, bulk and tensor copies into it that
-// they count, clusters, dependent launches, matrix loads by shared address, one function an instruction; and
+// they count, dependent launches, matrix loads by shared address, one function an instruction; and
 // helpers of the compiler.
 //
 // As in mma.cuh, the environment that runs emitted text on a host brings twins of what is PTX.
@@ -78,32 +78,6 @@ WOOTZ_FN void copy_tensor(uint32_t to, const TensorMap* map, int x, int y, int z
 
 WOOTZ_FN void prefetch_map(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-// ---- clusters
-
-// All threads of the cluster.
-WOOTZ_FN void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-// Arrives at the barrier of this address in the cluster's block `rank`.
-WOOTZ_FN void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
-    asm volatile(
-        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
-        "r"(rank)
-        : "memory");
-}
-
-// To the same place in each block of `blocks`, a bit for each, whose barriers count it.
-WOOTZ_FN void copy_tensor_to_all(uint32_t to, const TensorMap* map, int x, int y, uint32_t barrier,
-                                 uint16_t blocks) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
-        : "memory");
 }
 
 // ---- dependent launches

@@ -21,12 +21,6 @@ WOOTZ_FN void named_barrier(int id) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Threads) : "memory");
 }
 
-// Arrives, and does not wait for those that do.
-template <int Threads>
-WOOTZ_FN void named_arrive(int id) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(Threads) : "memory");
-}
-
 // ---- warpgroup MMA, asynchronous
 
 WOOTZ_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

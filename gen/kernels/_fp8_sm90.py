@@ -22,25 +22,21 @@ SUITS: tuple[Formula, ...] = (
 
 @dataclass(frozen=True)
 class Tile:
-    """As cutlass/gemm_fp8_sm90.cuh has it. slots: of the ring; cluster: blocks that share rows of a; turns:
-    whether the warpgroups start products one after the other; together: rows of tiles whose columns are
+    """As cutlass/gemm_fp8_sm90.cuh has it. slots: of the ring; together: rows of tiles whose columns are
     neighbours in time."""
 
     rows: int
     slots: int
-    cluster: int
-    turns: bool
-    together: int = 8
+    together: int
 
     @property
     def suffix(self) -> str:
-        return f"m{self.rows}_c{self.cluster}_g{self.together}" + "_turns" * self.turns
+        return f"m{self.rows}_g{self.together}"
 
     @property
     def struct(self) -> str:
         """The template's type."""
-        turns = str(self.turns).lower()
-        return f"warpgroup::BlockTile<{self.rows}, {self.slots}, {self.cluster}, {turns}, {self.together}>"
+        return f"warpgroup::BlockTile<{self.rows}, {self.slots}, {self.together}>"
 
     @property
     def shared(self) -> int:
@@ -50,14 +46,8 @@ class Tile:
 
 
 THREADS = 384
-USUAL = Tile(256, 4, 1, False)
-TILES = tuple(
-    Tile(rows, slots, cluster, turns, together)
-    for rows, slots, groups in ((256, 4, (8, 4, 16)), (128, 6, (8, 16)))
-    for cluster in (2, 1)
-    for turns in (True, False)
-    for together in groups
-)
+USUAL = Tile(256, 4, 8)
+OTHERS = (Tile(256, 4, 4), Tile(256, 4, 16), Tile(128, 6, 8), Tile(128, 6, 16))
 
 
 def instances(out: str) -> Iterator[Instance]:
@@ -69,22 +59,20 @@ def instances(out: str) -> Iterator[Instance]:
 
 def further(out: str) -> Iterator[Instance]:
     """For tuning: the others, for any number of rows."""
-    yield from (instance(out, tile) for tile in TILES if out in TYPES and tile != USUAL)
+    yield from (instance(out, tile) for tile in OTHERS if out in TYPES)
 
 
 def instance(out: str, tile: Tile, when: tuple[Formula, ...] = ()) -> Instance:
-    grid: Formula = ["mul", ["div", "sms", tile.cluster], tile.cluster]
     return Instance(
         tile.suffix,
         ("gemm_fp8_sm90.cuh",),
         _text(out, tile),
         ARGUMENTS,
         THREADS,
-        (grid, 1, 1),
+        ("sms", 1, 1),
         (*SUITS, *when),
         {"out": out},
         shared=tile.shared,
-        cluster=(tile.cluster, 1, 1),
         maps=maps(tile),
         pdl=True,
         gate="qgmma+utmaldg",
@@ -103,12 +91,11 @@ ARGUMENTS = (
 
 
 def maps(tile: Tile) -> tuple[TensorMap, ...]:
-    """Blocks of 128 along k: of a's rows those that one block of a cluster reads, of b's a tile's, and the
-    scales of a tile's rows of a."""
+    """Blocks of 128 along k: a tile's rows of a and of b, and the scales of the former."""
     whole: Formula = ["mul", ["ceildiv", "m", 4], 4]
     blocks: Formula = ["ceildiv", "k", BLOCK]
     return (
-        TensorMap("rows", "a", "e4m3", ("k", "m"), ("k",), (BLOCK, tile.rows // tile.cluster)),
+        TensorMap("rows", "a", "e4m3", ("k", "m"), ("k",), (BLOCK, tile.rows)),
         TensorMap("columns", "b", "e4m3", ("k", "n"), ("k",), (BLOCK, COLUMNS)),
         TensorMap(
             "scales", "scale_a", "f32", (whole, blocks), (["mul", whole, 4],), (tile.rows, 1), swizzle=0

@@ -1,5 +1,5 @@
 """gemm_fp8_block on warpgroup MMA (cutlass/gemm_fp8_sm90.cuh): its emitted text, run on the CPU with twins of
-copies, barriers and products, against the reference. The blocks of a cluster run as one there."""
+copies, barriers and products, against the reference."""
 
 from __future__ import annotations
 
@@ -55,14 +55,12 @@ def built(instance: Instance, change: Change = same) -> Iterator[tuple[Program, 
         assert MAP.format(each.name) in text
         text = text.replace(MAP.format(each.name), f"const void* __restrict__ {each.of},")
     text = text.replace("\n{\n", "\n{\n" + "\n".join(map(made, instance.maps)) + "\n")
-    cluster, most = instance.cluster[0], evaluate(instance.shared, {})
-    text = f"#define LANES_CLUSTER {cluster}\n{TWINS}" + change(templates.inline(instance.templates, [text]))
-    memory = f"__shared__ uint8_t all[{cluster}][{most}]; uint8_t* const unaligned = all[sm90::block_rank()];"
+    text = TWINS + change(templates.inline(instance.templates, [text]))
+    memory = f"__shared__ uint8_t unaligned[{evaluate(instance.shared, {})}];"
     text = text.replace("extern __shared__ uint8_t unaligned[];", memory)
     arrays = [Arg(each.of, "ptr", "in") for each in instance.maps]
     args = [Arg(a.name, a.type, a.role) for a in instance.args if a.role != "map"]
-    grid: Formula = ["div", instance.grid[0], cluster]
-    entry = Entry("entry", (*arrays, *args), (instance.threads * cluster, 1, 1), (grid, 1, 1))
+    entry = Entry("entry", (*arrays, *args), (instance.threads, 1, 1), instance.grid)
     with Program.build(text, "cuda", [entry]) as program:
         yield program, entry
 
@@ -92,17 +90,14 @@ def operands(m: int, n: int, k: int) -> dict[str, Any]:
 
 
 def tile(**how: Any) -> fp8.Tile:
-    return replace(fp8.Tile(256, 4, 1, False), **how)
+    return replace(fp8.USUAL, **how)
 
 
-@pytest.mark.parametrize("turns", [False, True])
-@pytest.mark.parametrize("cluster", [1, 2])
 @pytest.mark.parametrize("rows", [128, 256])
-def test_sizes(rows: int, cluster: int, turns: bool) -> None:
-    """Of one tile and less, of several, with ragged ends on every side; more blocks than slots; a last run of
-    fewer tiles than a cluster has blocks."""
-    with built(fp8.instance("bf16", tile(rows=rows, slots=2, cluster=cluster, turns=turns))) as what:
-        for m, n, k, sms in ((3, 8, 16, 2), (rows + 61, 264, 400, 5), (130, 128, 784, cluster)):
+def test_sizes(rows: int) -> None:
+    """Of one tile and less, of several, with ragged ends on every side; more blocks than slots."""
+    with built(fp8.instance("bf16", tile(rows=rows, slots=2))) as what:
+        for m, n, k, sms in ((3, 8, 16, 2), (rows + 61, 264, 400, 5), (130, 128, 784, 1)):
             bits = set()
             for order in ORDERS[:2] if m == 3 else ORDERS[:1]:
                 y, result = compared(*what, operands(m, n, k), "bf16", order, sms)
@@ -119,13 +114,7 @@ def test_f16() -> None:
 
 MISTAKES = {
     "sums before their product": ("wgmma_wait<0>();", ""),
-    "a slot is not given back": ("barrier_arrive_at(empty, lane)", "static_cast<void>(empty)"),
-    "a slot is given back to one block alone": ("8 * Tile::cluster)", "8)"),
-    "rows of a lie where the other block's do": (
-        "ring.slot * Tile::a_slot + rank * part",
-        "ring.slot * Tile::a_slot + part",
-    ),
-    "both blocks read the same rows of a": ("row + rank * part", "row"),
+    "a slot is not given back": ("if (lane == 0) barrier_arrive(", "static_cast<void>("),
     "fresh sums are not fresh": ("multiply<s != 0>", "multiply<true>"),
     "the scale of another block of b": ("level = next_level", "level = level"),
     "the scale of another row of a": ("rows[8] * level", "rows[0] * level"),
@@ -142,7 +131,7 @@ def test_a_mistake_is_found(mistake: str) -> None:
         assert old in text
         return text.replace(old, new)
 
-    with built(fp8.instance("bf16", tile(rows=128, slots=2, cluster=2)), change) as what:
+    with built(fp8.instance("bf16", tile(rows=128, slots=2)), change) as what:
         try:
             _, result = compared(*what, operands(70, 72, 528), "bf16", 0, 2)
         except (ExecutionError, AssertionError):

@@ -6,35 +6,11 @@
 //
 // All lanes of a warp come to its copies, arrivals with bytes, and waits; the first of them acts. One that
 // waits lets other warps run by meeting its own.
-//
-// The blocks of a cluster of LANES_CLUSTER (where the text that this is put before defines it) run as one
-// block of so many times the threads; each has a megabyte of addresses of its own.
+#pragma once
 
 #include <vector>
 
-#ifndef LANES_CLUSTER
-#define LANES_CLUSTER 1
-#endif
-
 namespace sm90 {
-
-inline uint32_t block_threads() { return lanes_group_size().x / LANES_CLUSTER; }
-inline uint32_t block_rank() { return lanes_thread_position().x / block_threads(); }
-
-}  // namespace sm90
-
-#if LANES_CLUSTER > 1
-#undef threadIdx
-#undef blockIdx
-#undef gridDim
-#define threadIdx (make_uint3(lanes_thread_position().x % sm90::block_threads(), 0, 0))
-#define blockIdx (make_uint3(lanes_group_position().x * LANES_CLUSTER + sm90::block_rank(), 0, 0))
-#define gridDim (make_uint3(lanes_grid_size().x * LANES_CLUSTER, 1, 1))
-#endif
-
-namespace sm90 {
-
-constexpr uint32_t cluster_place = 1 << 20;  // addresses of a block of a cluster
 
 struct alignas(8) Barrier {
     uint32_t expected;
@@ -58,10 +34,10 @@ struct Copy {
     uint32_t at[3];
 };
 
-// What a block, or a cluster, has under way.
+// What a block has under way.
 struct State {
     uint64_t block = 0, idle = 0;
-    uint8_t* origin[LANES_CLUSTER] = {};
+    uint8_t* origin = nullptr;
     std::vector<Copy> copies;
 };
 inline State state;
@@ -85,18 +61,14 @@ inline bool elect() { return lane_id() == 0; }
 
 inline uint32_t shared_address(const void* place, int line = __builtin_LINE()) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(place);
-    const uint32_t rank = sm90::block_rank();
-    uint8_t*& origin = sm90::now(line).origin[rank];
+    uint8_t*& origin = sm90::now(line).origin;
     if (!origin) origin = reinterpret_cast<uint8_t*>(at & ~uintptr_t{1023});
-    return static_cast<uint32_t>(at - reinterpret_cast<uintptr_t>(origin)) + rank * sm90::cluster_place;
+    return static_cast<uint32_t>(at - reinterpret_cast<uintptr_t>(origin));
 }
 
 namespace sm90 {
 
-inline uint8_t* shared_place(uint32_t address) {
-    if constexpr (LANES_CLUSTER == 1) return state.origin[0] + static_cast<int32_t>(address);
-    return state.origin[address / cluster_place] + address % cluster_place;
-}
+inline uint8_t* shared_place(uint32_t address) { return state.origin + static_cast<int32_t>(address); }
 inline uint32_t swizzled(uint32_t address) { return address ^ ((address >> 7 & 7) << 4); }
 
 // ---- barriers
@@ -236,27 +208,7 @@ inline void copy_tensor(uint32_t to, const TensorMap* map, uint32_t x, uint32_t 
                         int line = __builtin_LINE()) {
     copy_tensor(to, map, x, y, 0, barrier, line);
 }
-
 inline void prefetch_map(const TensorMap*) {}
-
-// ---- clusters
-
-// The place of this address in another block of the cluster.
-inline uint32_t address_in(uint32_t address, uint32_t rank) {
-    return address % cluster_place + rank * cluster_place;
-}
-
-inline void cluster_barrier(int line = __builtin_LINE()) { lanes_group_barrier(1, line); }
-
-inline void barrier_arrive_at(uint32_t barrier, uint32_t rank, int line = __builtin_LINE()) {
-    arrive(address_in(barrier, rank), 0, line);
-}
-
-inline void copy_tensor_to_all(uint32_t to, const TensorMap* map, uint32_t x, uint32_t y, uint32_t barrier,
-                               uint16_t blocks, int line = __builtin_LINE()) {
-    for (uint32_t rank = 0; rank < LANES_CLUSTER; rank++)
-        if (blocks >> rank & 1) copy_tensor(address_in(to, rank), map, x, y, address_in(barrier, rank), line);
-}
 
 // ---- the rest
 

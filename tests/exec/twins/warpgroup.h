@@ -46,26 +46,13 @@ inline Products& products_now() {
 
 inline bool copies_for_warp() { return true; }
 
-inline Barrier& named_at(int id, int threads, int line) {
-    if (id < 1 || id > 15) lanes_fail("no such named barrier", line);
-    Barrier& barrier =
-        products_now().named.try_emplace(id + 16 * block_rank(), barrier_of(threads)).first->second;
-    if (static_cast<int>(barrier.arrivals) != threads)
-        lanes_fail("a named barrier has another number of threads", line);
-    now(line).idle = 0;
-    return barrier;
-}
-
-template <int Threads>
-inline void named_arrive(int id, int line = __builtin_LINE()) {
-    Barrier& barrier = named_at(id, Threads, line);
-    if (--barrier.missing == 0) turn(barrier);
-}
-
 template <int Threads>
 inline void named_barrier(int id, int line = __builtin_LINE()) {
-    Barrier& barrier = named_at(id, Threads, line);
+    if (id < 1 || id > 15) lanes_fail("no such named barrier", line);
+    Barrier& barrier = products_now().named.try_emplace(id, barrier_of(Threads)).first->second;
+    if (barrier.arrivals != Threads) lanes_fail("a named barrier has another number of threads", line);
     const uint32_t phase = barrier.completed;
+    now(line).idle = 0;
     if (--barrier.missing == 0) turn(barrier);
     wait_until([&] { return barrier.completed != phase; }, line);
 }
@@ -77,7 +64,7 @@ struct Wgmma {
     static void multiply(float (&sums)[Columns / 2], const uint32_t (&a)[4], uint64_t b,
                          int line = __builtin_LINE()) {
         constexpr LanesMatrixKind kind = std::is_same_v<Type, fragment::Half> ? LANES_F16 : LANES_BF16;
-        products_now().of[lanes_thread_index()].back().push_back({kind, Columns, sums, a, b});
+        products_now().of[threadIdx.x].back().push_back({kind, Columns, sums, a, b});
     }
 };
 
@@ -85,8 +72,7 @@ template <int Columns>
 struct WgmmaShared {
     template <bool Add>
     static void multiply(float (&sums)[Columns / 2], uint64_t a, uint64_t b) {
-        products_now().of[lanes_thread_index()].back().push_back(
-            {LANES_E4M3, Columns, sums, nullptr, b, a, Add});
+        products_now().of[threadIdx.x].back().push_back({LANES_E4M3, Columns, sums, nullptr, b, a, Add});
     }
 };
 
@@ -95,8 +81,7 @@ struct WgmmaShared {
 inline void operand(uint32_t (&of)[2], uint64_t descriptor, int first, int line) {
     if (descriptor >> 32 != (64 | 1u << 30)) lanes_fail("a descriptor is not of swizzled kilobytes", line);
     const int lane = threadIdx.x % 32, row = first + lane / 4;
-    const uint32_t start = address_in((descriptor & 0x3fff) * 16, block_rank());
-    const uint32_t at = start + row / 8 * 1024 + row % 8 * 128 + lane % 4 * 4;
+    const uint32_t at = (descriptor & 0x3fff) * 16 + row / 8 * 1024 + row % 8 * 128 + lane % 4 * 4;
     memcpy(&of[0], shared_place(swizzled(at)), 4);
     memcpy(&of[1], shared_place(swizzled(at + 16)), 4);
 }
@@ -117,11 +102,11 @@ inline void operand_a(uint32_t (&a)[4], const Product& product, int line) {
 }
 
 inline void wgmma_fence() {}
-inline void wgmma_commit() { products_now().of[lanes_thread_index()].emplace_back(); }
+inline void wgmma_commit() { products_now().of[threadIdx.x].emplace_back(); }
 
 template <int Groups>
 inline void wgmma_wait(int line = __builtin_LINE()) {
-    auto& groups = products_now().of[lanes_thread_index()];
+    auto& groups = products_now().of[threadIdx.x];
     if (!groups.back().empty()) lanes_fail("products are not committed", line);
     while (groups.size() > Groups + 1) {
         for (const Product& each : groups.front()) {
