@@ -131,7 +131,7 @@ def usual(weights: Weights, most: int) -> dict[str, tuple[Tile, tuple[Formula, .
         one = Tile(1, 8, 2, 1, 2)
     found: dict[str, tuple[Tile, tuple[Formula, ...]]] = {}
     # Blocks of few warps, all of a matrix beside all of the next launch's.
-    small = Tile(1, 8, 2, 1, 2, table) if table else Tile(1, 4, 3, 1, 4)
+    small = Tile(1, 8, 2, 1, 2, table) if table else Tile(1, 8, 4, 1, 2, launches=2)
     few: Formula = ["and", ["le", size, SMALL], ["le", tiles, ["mul", 2, "sms"]]]
     found["v1_small"] = small, (few, small.together(layout, most))
     if layout.bits < WIDE and not table:
