@@ -13,11 +13,11 @@ BLOCK = 128
 COLUMNS = 128
 
 SUITS: tuple[Formula, ...] = (
-    ["eq", ["mod", "k", 16], 0],
+    ["and", ["ge", "k", 1], ["eq", ["mod", "k", 16], 0]],
     ["eq", ["mod", "n", 8], 0],
     ["lt", ["max", ["max", "m", "n"], "k"], 2**31 - 512],
 )
-"""Shapes that tensor maps can read: rows of whole 16 bytes, and coordinates of 31 bits."""
+"""Shapes that tensor maps can read: some k, rows of whole 16 bytes, and coordinates of 31 bits."""
 
 
 @dataclass(frozen=True)

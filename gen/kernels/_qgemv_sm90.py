@@ -67,7 +67,7 @@ class Tile:
 
     @property
     def name(self) -> str:
-        """Unlike any other's."""
+        """Unlike any other's among `points`."""
         return f"v{self.tokens}_w{self.warps}_s{self.slots}_u{self.units}_b{self.blocks}{'_t' * self.table}"
 
     @property
@@ -130,7 +130,7 @@ def usual(weights: Weights, most: int) -> dict[str, tuple[Tile, tuple[Formula, .
     else:
         one = Tile(1, 8, 2, 1, 2)
     found: dict[str, tuple[Tile, tuple[Formula, ...]]] = {}
-    # Blocks of few warps, all of a matrix beside all of the next launch's.
+    # A block of each of two launches a multiprocessor. Of 4 bits and k up to 4096 its rings hold two tiles.
     small = Tile(1, 8, 2, 1, 2, table) if table else Tile(1, 8, 4, 1, 2, launches=2)
     few: Formula = ["and", ["le", size, SMALL], ["le", tiles, ["mul", 2, "sms"]]]
     found["v1_small"] = small, (few, small.together(layout, most))
@@ -183,14 +183,15 @@ def shifts(weights: Weights) -> bool:
 
 def levels(weights: Weights, lift: bool) -> str:
     """How scales are stored, as the template calls it. A level that is one per tensor waits for sums that
-    stay in f32's range without it, whatever x is."""
+    stay in f32's range without it, whatever x is, and that have nothing but its multiples: no zero points."""
     scales, tensors = weights.fmt.scales, weights.layout.tensors
     if len(scales) == 1 and scales[0].element.kind == "exponent" and not tensors:
         return "Powers"
     if not converts(weights):
         return "Any"
+    alone = not linear(weights)
     bounded = lift or weights.kind.exponent == KINDS["f16"].exponent
-    waits = not tensors or (bounded and len(tensors) == 1 and scales[1].op == "multiply")
+    waits = not tensors or (alone and bounded and len(tensors) == 1 and scales[1].op == "multiply")
     return "Floats" if waits else "Any"
 
 

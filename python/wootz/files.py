@@ -35,7 +35,7 @@ def check(path: Path | None) -> None:
     ArgumentError, naming it.
     """
     try:
-        if path is None or (path.exists() and not path.is_file()):
+        if path is None or (path.exists() and not path.is_file() and not path.is_dir()):
             return  # a pipe waits for its reader
         there = path.exists()
         with open(path, "a", encoding="utf-8"):

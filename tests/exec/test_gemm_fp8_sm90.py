@@ -106,6 +106,12 @@ def test_sizes(rows: int) -> None:
             assert len(bits) == 1
 
 
+def test_more_rows_of_tiles_than_are_taken_together() -> None:
+    with built(fp8.instance("bf16", tile(rows=128, slots=2, together=1))) as what:
+        _, result = compared(*what, operands(300, 264, 144), "bf16", 0, 2)
+        assert result.passed, result
+
+
 def test_f16() -> None:
     with built(fp8.instance("f16", tile(rows=128))) as what:
         _, result = compared(*what, operands(70, 72, 272), "f16", 0, 2)

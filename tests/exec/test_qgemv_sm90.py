@@ -20,6 +20,7 @@ from wootz.formats.packed import prepack, unpack
 
 from gen.build import index
 from gen.formats.axes import Format
+from gen.formats.grammar import format_of
 from gen.kernels import _qgemv_sm90 as qgemv
 from gen.lower import templates
 from gen.plan import cells as plan
@@ -120,6 +121,21 @@ def test_every_format_multiplies_by_few_rows(name: str) -> None:
                 if instance.suffix.startswith("v8") == (size["m"] > 1):
                     _, compared = outcome(program, instance, symbol, operands(fmt, size, dtype), dtype)
                     assert compared.passed, (dtype, size, compared)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_zero_points_do_not_wait_for_a_level_of_the_tensor(dtype: str) -> None:
+    """They are added after all scales."""
+    scale = {"type": "e4m3", "block": "tensor", "scale": "f32"}
+    fmt, wrong = format_of("zeroed", {"element": "uint4", "block": 32, "scale": scale, "zero": "f16"})
+    assert fmt is not None, wrong
+    size = {"m": 3, "n": 37, "k": 520}
+    some = [i for i in qgemv.instances(fmt, dtype, TARGET) if i.suffix in ("v1", "v8")]
+    with built(some, (size,)) as (program, instances):
+        for symbol, instance in instances.items():
+            given = operands(fmt, size | {"m": 1 if instance.suffix == "v1" else 3}, dtype)
+            _, compared = outcome(program, instance, symbol, given, dtype)
+            assert compared.passed, (instance.suffix, compared)
 
 
 @pytest.mark.parametrize("name", ["int4_g128", "uint4_z", "affine4", "mxfp4", "nf4", "nvfp4", "int8"])

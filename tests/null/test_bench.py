@@ -468,6 +468,7 @@ def test_the_table() -> None:
         (("--kernels", "qgemv", "--peers", "humming"), "peer humming: humming cannot be imported"),
         (("--kernels", "qgemv", "--plot", "a.gif"), "want a name that ends in .svg or .png"),
         (("--kernels", "qgemv", "--json", "/no/such/folder/r.json"), "cannot write /no/such/folder/r.json"),
+        (("--kernels", "qgemv", "--json", "/"), "cannot write /"),
         (("--kernels", "qgemv", "--replays", "4"), "--replays 4: want more than 4"),
         (("--kernels", "qgemv", "--suite", "s.yaml"), "--suite has its own kernels"),
         (("--suite", "s.yaml", "--peers"), "--suite has its own kernels, sizes and peers"),

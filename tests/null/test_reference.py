@@ -470,6 +470,7 @@ def test_the_command_passes_and_filters(library: Any, capsys: Any) -> None:
         (["--nonsense"], "unrecognized"),
         (["--variants", "some"], "try: wootz verify --help"),
         (["--json", "/nowhere/at/all.json"], "cannot write"),
+        (["--json", "/"], "cannot write"),
     ],
 )
 def test_bad_use_has_status_two(library: Any, capsys: Any, argv: list[str], said: str) -> None:
