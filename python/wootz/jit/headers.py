@@ -22,12 +22,19 @@ _INTEGERS = " ".join(
     for bits, kind in _WIDTHS
     for sign, prefix in (("signed", ""), ("unsigned", "u"))
 )
+_TRAITS = (
+    "namespace std { "
+    "template <bool, class A, class> struct conditional { using type = A; }; "
+    "template <class A, class B> struct conditional<false, A, B> { using type = B; }; "
+    "template <bool C, class A, class B> using conditional_t = typename conditional<C, A, B>::type; }"
+)
 _STANDARD = {
     "cstdint": _INTEGERS,
     "stdint.h": _INTEGERS,
     "limits.h": "#define INT_MAX 2147483647",
     "math.h": "",  # NVRTC has their functions built in
     "string.h": "",
+    "type_traits": _TRAITS,
 }
 """By header: the line that takes the place of its #include, so that line numbers stay."""
 
