@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -84,3 +84,14 @@ def strided_names(kernel: Mapping[str, Any]) -> list[str]:
 
 def _strides(array: Array) -> tuple[int, ...]:
     return tuple(stride // array.itemsize for stride in array.strides)
+
+
+def planted(old: str, new: str) -> Callable[[str], str]:
+    """What plants a mistake in a text. ValueError, which no test waits for, where that lacks the place."""
+
+    def change(text: str) -> str:
+        if old not in text:
+            raise ValueError(f"no {old!r} in the text")
+        return text.replace(old, new)
+
+    return change

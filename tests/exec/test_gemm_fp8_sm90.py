@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inputs import arguments
+from inputs import arguments, planted
 from lanes import ORDERS, Arg, Entry, ExecutionError, Program, evaluate, poisoned
 from wootz import checks, reference
 
@@ -133,11 +133,7 @@ MISTAKES = {
 def test_a_mistake_is_found(mistake: str) -> None:
     old, new = MISTAKES[mistake]
 
-    def change(text: str) -> str:
-        assert old in text
-        return text.replace(old, new)
-
-    with built(fp8.instance("bf16", tile(rows=128, slots=2)), change) as what:
+    with built(fp8.instance("bf16", tile(rows=128, slots=2)), planted(old, new)) as what:
         try:
             _, result = compared(*what, operands(70, 72, 528), "bf16", 0, 2)
         except (ExecutionError, AssertionError):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inputs import arguments
+from inputs import arguments, planted
 from lanes import ORDERS, Arg, Entry, ExecutionError, Program, evaluate, poisoned
 from wootz import checks, reference
 from wootz.formats import Descriptor
@@ -224,12 +224,8 @@ def test_neighbours_of_any_scale(fmt: str, dtype: str) -> None:
     ],
 )
 def test_a_mistake_with_scales_is_found(fmt: str, dtype: str, old: str, new: str) -> None:
-    def change(text: str) -> str:
-        assert old in text
-        return text.replace(old, new)
-
     with pytest.raises(AssertionError):
-        compared_by_scale(fmt, dtype, 16, change)
+        compared_by_scale(fmt, dtype, 16, planted(old, new))
 
 
 @pytest.mark.parametrize(
@@ -243,12 +239,8 @@ def test_a_mistake_with_scales_is_found(fmt: str, dtype: str, old: str, new: str
     ],
 )
 def test_a_mistake_with_neighbours_is_found(fmt: str, old: str, new: str) -> None:
-    def change(text: str) -> str:
-        assert old in text
-        return text.replace(old, new)
-
     with pytest.raises(AssertionError):
-        compared_by_scale(fmt, "f16", 16, change, each=1, turns=5)
+        compared_by_scale(fmt, "f16", 16, planted(old, new), each=1, turns=5)
 
 
 def test_a_scale_that_is_no_number() -> None:
@@ -331,12 +323,8 @@ MISTAKES = {
 def test_a_mistake_is_found(mistake: str) -> None:
     old, new = MISTAKES[mistake]
 
-    def change(text: str) -> str:
-        assert old in text
-        return text.replace(old, new)
-
     given = ragged("nvfp4", [*[0] * 31, 1, 70, *[0] * 5, 34], 133, 1032)
-    with built([tile("grouped_qmm", "nvfp4", "n128")], change) as (program, named):
+    with built([tile("grouped_qmm", "nvfp4", "n128")], planted(old, new)) as (program, named):
         try:
             _, compared = outcome(program, "grouped_qmm", *next(iter(named.items())), given, 0, 4)
         except (ExecutionError, AssertionError):
