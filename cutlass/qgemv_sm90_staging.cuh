@@ -183,8 +183,8 @@ WOOTZ_FN void leave(float* to, float (&sums)[4], const Factors& factors, int lan
 }
 
 // Adds the sums of all warps for `count` of the block's tiles, from tile `first` on.
-template <class Tile>
-WOOTZ_FN void store(const Arguments& with, const float* sums, uint32_t first, uint32_t count) {
+template <class Tile, class With>
+WOOTZ_FN void store(const With& with, const float* sums, uint32_t first, uint32_t count) {
     for (uint32_t i = threadIdx.x; i < count * Tile::sums; i += Tile::threads) {
         const uint32_t tile = i / Tile::sums, place = i % Tile::sums;
         const uint32_t row = (first + tile * gridDim.x) * 16 + place / Tile::tokens;

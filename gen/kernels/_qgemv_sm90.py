@@ -154,11 +154,11 @@ def points(weights: Weights) -> Iterator[Tile]:
     yield Tile(TOKENS, 16, 2, 2, 1, table)
 
 
-def decoder(fmt: Format, dtype: str, target: Target) -> tuple[Weights, bool]:
+def decoder(fmt: Format, dtype: str, target: Target, lies: Fragment | None = None) -> tuple[Weights, bool]:
     """The decoder, and whether x has to be lifted for it: numbers lack their power of two where that saves a
-    multiplication and does no harm."""
-    plain = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
-    bare = Weights(fmt, KINDS[dtype], target, f"Multiplied_{dtype}", bare=True, times="gemv::times")
+    multiplication and does no harm. lies: as of Weights."""
+    plain = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}", lies=lies)
+    bare = replace(plain, name=f"Multiplied_{dtype}", bare=True, times="gemv::times")
     exponent = bare.plan.exponent
     if fmt.zero is not None or plain.fold_only or exponent < LIFTED or exponent == plain.plan.exponent:
         return plain, False

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from ..formats.axes import Format
 from ..ir.dsl import Builder
 from ..ir.packed import Packed, Steps, require
 from ..manifest.target import Target
-from ..variants.family import Family, Operand
+from ..variants.family import Family, Instance, Operand, Variant
+from . import _natural_sm90
 from ._activations import Plain
 from ._gemv import MOST_ROWS, Gemv, Operands, entries
 
@@ -26,9 +30,31 @@ def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
     return Gemv(fmt, target, operands, packed=True, overlaps=True, fused=True)
 
 
+_ENTRIES = entries(_gemv)
+
+
+def variants(
+    fmt: Format | None, dtype: str, target: Target, options: dict[str, str]
+) -> Iterator[Variant | Instance]:
+    """Those of a device template first: they take less."""
+    for instance in _natural_sm90.instances(require(fmt, "qgemv"), dtype, target):
+        yield replace(instance, options=options)
+    yield from _ENTRIES["variants"](fmt, dtype, target, options)
+
+
+def tiles(
+    fmt: Format | None, dtype: str, target: Target, options: dict[str, str]
+) -> Iterator[Variant | Instance]:
+    for instance in _natural_sm90.further(require(fmt, "qgemv"), dtype, target):
+        yield replace(instance, options=options)
+    yield from _ENTRIES["tiles"](fmt, dtype, target, options)
+
+
 FAMILY = Family(
     (Operand("x", "array", ("m", "k")), Operand("w", "quantised", ("n", "k"))),
     Operand("y", "array", ("m", "n")),
+    variants,
     limits={"m": (0, MOST_ROWS)},
-    **entries(_gemv),
+    lattice=_ENTRIES["lattice"],
+    tiles=tiles,
 )

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from ..formats.axes import Element, Format, f32_bits
-from ..formats.fragment import PERIOD, STEP, Side
+from ..formats.fragment import PERIOD, STEP, Fragment, Side
 from ..formats.layout import SCALE_FIELDS
 from ..manifest.target import Target
 from .pairs import KINDS, Plan, by_mantissa, code_pieces, gather, integer_of, magic, table_text
 from .weights import Weights
 
-__all__ = ["KINDS", "Weights", "functor", "placed"]
+__all__ = ["KINDS", "Weights", "functor", "placed", "stored_value"]
 
 
-def _stored(element: Element, code: str, table: str) -> str:
+def stored_value(element: Element, code: str, table: str) -> str:
     """The f32 value of a stored scale or zero point; `table` names a codebook's numbers."""
     if element.kind == "wide":
         wide = {
@@ -125,7 +125,7 @@ class _Text(Weights):
 
     def value(self, name: str, element: Element, j: str = "j") -> str:
         """The f32 value of an entry of a side."""
-        return _stored(element, self.stored(name, j), f"{self.name}_{name}")
+        return stored_value(element, self.stored(name, j), f"{self.name}_{name}")
 
     def levels(self) -> Iterator[str]:
         """The f32 scale as every backend computes it, level by level, and with the decoder's power of two."""
@@ -151,7 +151,7 @@ class _Text(Weights):
             if element.bits < 8:
                 code = f"({code} & {(1 << element.bits) - 1})"
             yield f"    if constexpr (Level == {i}) {{"
-            yield f"        return {_stored(element, code, f'{self.name}_{name}')};"
+            yield f"        return {stored_value(element, code, f'{self.name}_{name}')};"
             yield "    }"
         yield "    return 1.0f;"
         yield "}"
@@ -354,17 +354,23 @@ def placed(weights: Weights) -> Iterator[str]:
     its code's value, without scale and zero points. Raises ValueError where there is no such number."""
     if weights.excess is None:
         raise ValueError(f"the codes of {weights.fmt.name} are no integers that {weights.kind.name} takes")
-    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare, lies=weights.lies)
     yield from text.steps("placed", Plan(True, 0, by_mantissa(text.question, 1 << weights.kind.mantissa)))
 
 
 def functor(
-    fmt: Format, activations: str, target: Target, name: str = "Weight", bare: bool = False, times: str = ""
+    fmt: Format,
+    activations: str,
+    target: Target,
+    name: str = "Weight",
+    bare: bool = False,
+    times: str = "",
+    lies: Fragment | None = None,
 ) -> str:
     """The C++ struct `name` that decodes a format's packed words to pairs of "f16" or "bf16"; it needs the
     header cutlass/fragment.cuh. bare: decoded floats lack their power of two, even where products may then be
     less than any number of f32; `exponent` has it. times: a function of a word and a power of two, for shifts
-    that are to be multiplications.
+    that are to be multiplications. lies: where codes are in words, if not as the format is packed.
 
     Its members:
     bits, unit_k, steps (of 16 k in a unit), vectors and words (a lane's codes: 16 and 4 bytes each),
@@ -384,7 +390,7 @@ def functor(
     decode_folded<Step>(words, sides, tensor, lane, a): weights, scaled and with zero points, computed in f32
     as every backend computes them and rounded once to the type; codebooks are not rounded before.
     """
-    w = _Text(fmt, KINDS[activations], target, name, bare, times)
+    w = _Text(fmt, KINDS[activations], target, name, bare, times, lies)
     made = w.plan
     lines = [*w.constants(), f"using Type = fragment::{w.kind.struct};", "using Pair = uint32_t;"]
     lines += [*w.steps("values", made), *w.levels(), *w.zero(), *w.codes(), *w.decode(), *w.folded()]

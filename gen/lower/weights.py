@@ -16,7 +16,8 @@ __all__ = ["Weights"]
 
 @dataclass(frozen=True)
 class Weights:
-    """Everything about one functor that its text depends on. bare, times: as of a Question."""
+    """Everything about one functor that its text depends on. bare, times: as of a Question; lies: where codes
+    are in words, if it is not as the format is packed."""
 
     fmt: Format
     kind: Kind
@@ -24,11 +25,12 @@ class Weights:
     name: str
     bare: bool = False
     times: str = ""
+    lies: Fragment | None = None
 
     @property
     def layout(self) -> Fragment:
         """The packed layout."""
-        return fragment(self.fmt)
+        return self.lies or fragment(self.fmt)
 
     @property
     def question(self) -> Question:

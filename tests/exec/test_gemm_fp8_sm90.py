@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from inputs import arguments, planted
-from lanes import ORDERS, Arg, Entry, ExecutionError, Program, evaluate, poisoned
+from lanes import ORDERS, Entry, ExecutionError, Program, evaluate, poisoned
+from tensor_maps import arguments_of, from_arrays
 from wootz import checks, reference
 
 from gen.kernels import _fp8_sm90 as fp8
 from gen.lower import templates
-from gen.variants.family import Formula, Instance, TensorMap
+from gen.variants.family import Instance
 
 HERE = Path(__file__).resolve().parent
 TWINS = "".join((HERE / "twins" / name).read_text() for name in ("sm90.h", "warpgroup.h"))
-MAP = "const __grid_constant__ warpgroup::TensorMap {},"
-BYTES = {"e4m3": 1, "f32": 4}
-INFIX = {"mul": "*", "add": "+"}
 Change = Callable[[str], str]
 
 
@@ -31,36 +29,13 @@ def same(text: str) -> str:
     return text
 
 
-def cpp(formula: Formula) -> str:
-    if not isinstance(formula, list):
-        return f"uint64_t({formula})"
-    name, a, b = formula[0], cpp(formula[1]), cpp(formula[2])
-    return f"(({a} + {b} - 1) / {b})" if name == "ceildiv" else f"({a} {INFIX[name]} {b})"
-
-
-def made(each: TensorMap) -> str:
-    """A map of the array, as the loader makes it."""
-    dims = ", ".join([*map(cpp, each.dims), "1"][:3])
-    box = ", ".join([*map(str, each.box), "1"][:3])
-    strides = ", ".join(map(cpp, each.strides))
-    how = f"{BYTES[each.dtype]}, {str(each.swizzle == 128).lower()}"
-    values = f"{each.of}, {{{dims}}}, {{{strides}}}, {{{box}}}, {how}"
-    return f"const warpgroup::TensorMap {each.name} = {{{values}}};"
-
-
 @contextmanager
 def built(instance: Instance, change: Change = same) -> Iterator[tuple[Program, Entry]]:
-    text = instance.text.replace(templates.SYMBOL, "entry")
-    for each in instance.maps:
-        assert MAP.format(each.name) in text
-        text = text.replace(MAP.format(each.name), f"const void* __restrict__ {each.of},")
-    text = text.replace("\n{\n", "\n{\n" + "\n".join(map(made, instance.maps)) + "\n")
+    text = from_arrays(instance, instance.text.replace(templates.SYMBOL, "entry"))
     text = TWINS + change(templates.inline(instance.templates, [text]))
     memory = f"__shared__ uint8_t unaligned[{evaluate(instance.shared, {})}];"
     text = text.replace("extern __shared__ uint8_t unaligned[];", memory)
-    arrays = [Arg(each.of, "ptr", "in") for each in instance.maps]
-    args = [Arg(a.name, a.type, a.role) for a in instance.args if a.role != "map"]
-    entry = Entry("entry", (*arrays, *args), (instance.threads, 1, 1), instance.grid)
+    entry = Entry("entry", arguments_of(instance), (instance.threads, 1, 1), instance.grid)
     with Program.build(text, "cuda", [entry]) as program:
         yield program, entry
 

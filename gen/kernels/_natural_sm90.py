@@ -1,0 +1,330 @@
+"""Entries of qgemv for one row of x and codes of 4 bits in natural layout (cutlass/qgemv_sm90_natural.cuh),
+where rows are whole units of 256 columns, and x and the rings that bring w fit in group memory.
+
+Blocks are persistent, as many as a multiprocessor holds; warps of a block share k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..formats.axes import Element, Format
+from ..formats.fragment import ROWS, Fragment, fragment, stream
+from ..formats.layout import SCALE_FIELDS
+from ..lower.functor import Weights, functor, stored_value
+from ..manifest.target import Target
+from ..variants.family import Arg, Formula, Instance, TensorMap
+from ._qgemv_sm90 import decoder
+from ._two_rows import converts, struct
+
+BITS = 4
+UNIT = 256
+"""Columns of a unit."""
+
+BLOCK = 32
+"""Columns whose codes one lane decodes: 16 bytes."""
+
+SPANS = 16, 32, 64, 128, 256
+"""Columns that a scale or zero point may be for."""
+
+STORED = {8: "u8", 16: "f16", 32: "f32"}
+
+
+@dataclass(frozen=True)
+class Side:
+    """A scale or zero point: in a field of its own for each `span` columns, or at byte `at` of each block."""
+
+    name: str
+    element: Element
+    span: int
+    at: int | None
+
+    def struct(self, block_bytes: int) -> str:
+        """The template's type."""
+        if self.at is not None:
+            return f"gemv::Within<{block_bytes}, {self.at}>"
+        return f"gemv::Beside<{self.element.bits}, {self.span}>"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a row of w is made of. Blocks of `bytes`, 16 of them codes from byte `codes_at` on; order: of each
+    pair that a lane decodes the two columns, 16 pairs of an even block and 16 of an odd one."""
+
+    bytes: int
+    codes_at: int
+    order: tuple[tuple[int, int], ...]
+    scale: Side
+    zero: Side | None
+
+    @property
+    def piece(self) -> int:
+        """Bytes of a unit."""
+        return self.bytes * UNIT // BLOCK
+
+
+def row_of(fmt: Format) -> Row | None:
+    """None where rows are not made so, or have more levels of scales than one beside those of the tensor."""
+    layout, element = fmt.layout, fmt.element
+    if element.bits != BITS or element.kind not in ("int", "float") or BLOCK % layout.unit:
+        return None
+    places = [
+        [p + 8 * (e // layout.unit) * layout.unit_bytes for p in layout.positions[e % layout.unit]]
+        for e in range(BLOCK)
+    ]
+    start, size = min(map(min, places)), layout.unit_bytes * BLOCK // layout.unit
+    column = {place[0] - start: e for e, place in enumerate(places)}
+    dense = all(place == list(range(place[0], place[0] + BITS)) for place in places)
+    if not dense or sorted(column) != list(range(0, 4 * BLOCK, BITS)) or start % 8 or size % 2:
+        return None
+    sides = _sides(fmt)
+    apart = size % 4 != 0
+    if sides is None or start // 8 % 4 != (2 if apart else 0) or (apart and sides[0].span < BLOCK):
+        return None
+    order = tuple(
+        tuple(column[BITS * _nibble(j, second, 2 if apart and not odd else 0)] for second in (0, 1))
+        for odd in (0, 1)
+        for j in range(16)
+    )
+    halved = all(e // 16 == j // 8 for j in range(16) for e in order[j]) and not apart
+    if sides[0].span < BLOCK and not halved:
+        return None
+    return Row(size, start // 8, order, *sides)  # type: ignore[arg-type]
+
+
+def _nibble(pair: int, second: int, turned: int) -> int:
+    """Where a pair's first or second code is, among those of a block: words are decoded in two steps, bytes 0
+    and 2 before bytes 1 and 3, and both codes of a pair are at the same place of a half-word. turned: bytes
+    by which the block is."""
+    word, quarter = pair // 4, pair % 4
+    nibble = 8 * word + quarter + 4 * second
+    return (nibble + 2 * turned) % BLOCK
+
+
+def _sides(fmt: Format) -> tuple[Side, Side | None] | None:
+    """The scale's and the zero point's."""
+    levels = [(n, s.element, s.block) for n, s in zip(SCALE_FIELDS, fmt.scales, strict=False)]
+    parts = [level for level in levels if tuple(level[2]) != (0, 0)]
+    if len(parts) != 1 or parts[0][0] != SCALE_FIELDS[0]:
+        return None
+    if fmt.zero is not None:
+        parts.append(("zero", fmt.zero.element, fmt.block))
+    inline = {each.field: each for each in fmt.layout.inline}
+    found: list[Side] = []
+    for name, element, block in parts:
+        each = inline.get(name)
+        if element.kind == "codebook" or block.rows != 1 or block.cols not in SPANS:
+            return None
+        if each is not None and (each.bits != 16 or each.bit % 16 or fmt.layout.unit != BLOCK):
+            return None
+        if each is None and (
+            element.bits not in (4, 8, 16, 32) or element.bits * max(1, 64 // block.cols) > 128
+        ):
+            return None
+        if each is None and element.bits == BITS and block.cols < BLOCK:
+            return None
+        found.append(Side(name, element, block.cols, each.bit // 8 if each else None))
+    return found[0], found[1] if len(found) > 1 else None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One variant. warps: of a block, along k; slots: of a warp's ring; blocks: of a multiprocessor, if group
+    memory allows."""
+
+    warps: int
+    slots: int
+    blocks: int
+
+    @property
+    def name(self) -> str:
+        """Unlike any other's among `points`."""
+        return f"natural_w{self.warps}_s{self.slots}_b{self.blocks}"
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    def fixed(self, row: Row) -> int:
+        """Bytes of group memory but for x, as the template counts them."""
+        ring = self.warps * self.slots * ROWS * row.piece
+        barriers = (self.warps * self.slots + 1) // 2 * 16
+        return ring + barriers + 8 * self.warps * ROWS * 4 + 2 * UNIT
+
+    def needed(self, row: Row) -> Formula:
+        """Bytes of group memory: x, and its sum over each half of a block."""
+        return ["add", self.fixed(row), ["mul", ["div", "k", UNIT], 2 * UNIT + 4 * UNIT // 16]]
+
+    def grid(self, row: Row, most: int) -> Formula:
+        """Blocks: no more than there are tiles, and than are resident together."""
+        room = (most + 1024) // self.blocks - 1024
+        fits: Formula = ["le", self.needed(row), room]
+        blocks: Formula = ["mul", "sms", ["add", 1, ["mul", self.blocks - 1, fits]]]
+        return ["min", ["ceildiv", "n", ROWS], blocks]
+
+
+USUAL = Tile(8, 4, 2)
+POINTS = Tile(8, 2, 2), Tile(8, 3, 2), Tile(8, 6, 2), Tile(16, 3, 1), Tile(8, 3, 3), Tile(4, 4, 4)
+"""Further tiles, for tuning."""
+
+
+def instances(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
+    """The usual one; none where the format or the type of x does not suit."""
+    yield from _entries(fmt, dtype, target, {"natural": USUAL})
+
+
+def further(fmt: Format, dtype: str, target: Target) -> Iterator[Instance]:
+    """For tuning."""
+    yield from _entries(fmt, dtype, target, {tile.name: tile for tile in POINTS})
+
+
+def _entries(fmt: Format, dtype: str, target: Target, tiles: dict[str, Tile]) -> Iterator[Instance]:
+    row, activations = row_of(fmt), ("f16", "bf16")
+    if row is None or dtype not in activations or not {"wgmma", "pdl"} <= target.features:
+        return
+    lies = replace(fragment(fmt), positions=stream(BITS))
+    weights, lift = decoder(fmt, dtype, target, lies)
+    if not weights.plan.exact:
+        return
+    for suffix, tile in tiles.items():
+        yield _entry(suffix, tile, row, weights, lift, target)
+
+
+def _entry(suffix: str, tile: Tile, row: Row, weights: Weights, lift: bool, target: Target) -> Instance:
+    most = target.shared_max
+    shape: tuple[Formula, ...] = (["eq", "m", 1], ["eq", ["mod", "k", UNIT], 0], ["ge", "k", UNIT])
+    fits: Formula = ["le", tile.needed(row), most]
+    text = functor(
+        weights.fmt, weights.kind.name, target, weights.name, weights.bare, weights.times, weights.lies
+    )
+    return Instance(
+        suffix,
+        ("qgemv_sm90_natural.cuh",),
+        _text(tile, row, weights, lift),
+        _arguments(weights.layout, row),
+        tile.threads,
+        (tile.grid(row, most), 1, 1),
+        (*shape, ["lt", "k", 2**31], fits),
+        shared=tile.needed(row),
+        maps=(_map(row),),
+        pdl=True,
+        gate="hmma+utmaldg",
+        preamble=(text, _rows(row, weights)),
+    )
+
+
+def _rows(row: Row, weights: Weights) -> str:
+    """The decoder, with what a row is made of."""
+    name = f"{weights.name}_natural"
+    pairs = ", ".join(f"0x{low | high << 8:04x}" for low, high in row.order)
+    zero = row.zero.struct(row.bytes) if row.zero else "gemv::Absent"
+    lines = [
+        f"static constexpr int block_bytes = {row.bytes}, codes_at = {row.codes_at};",
+        f"using Scale = {row.scale.struct(row.bytes)};",
+        f"using Zero = {zero};",
+        f"static WOOTZ_FN uint32_t order(int i) {{ return {name}_order[i]; }}",
+        *_scales(row.scale, weights),
+        *_zeros(row.zero, weights),
+    ]
+    return f"WOOTZ_TABLE uint16_t {name}_order[32] = {{{pairs}}};\n" + struct(name, weights.name, lines)
+
+
+def _scales(scale: Side, weights: Weights) -> Iterator[str]:
+    """All levels, without the decoder's power of two."""
+    rest = [
+        f" {'/' if level.op == 'divide' else '*'} tensor[{i}]"
+        for i, level in enumerate(weights.fmt.scales[1:])
+    ]
+    yield "static WOOTZ_FN void scales(float (&to)[Scale::count], const Scale& held, const float* tensor) {"
+    if converts(weights) and scale.at is None and scale.span == 16:
+        for half in (0, 1):
+            yield f"    float pair{half}[2];"
+            yield f"    gemv::numbers_of_codes<{half}>(pair{half}, held.held[0]);"
+            for i in (0, 1):
+                yield f"    to[{2 * half + i}] = pair{half}[{i}]{''.join(rest)};"
+    else:
+        count = _count(scale)
+        for i in range(count):
+            yield f"    to[{i}] = {_number(scale.element, i)}{''.join(rest)};"
+    yield "}"
+
+
+def _zeros(zero: Side | None, weights: Weights) -> Iterator[str]:
+    if zero is None or weights.fmt.zero is None:
+        return
+    one = " + 1.0f" if weights.fmt.zero.stored == "minus_one" else ""
+    yield "static WOOTZ_FN void zeros(float (&to)[Zero::count], const Zero& held) {"
+    for i in range(_count(zero)):
+        yield f"    to[{i}] = {_number(zero.element, i)}{one};"
+    yield "}"
+
+
+def _count(side: Side) -> int:
+    """Of a lane's 64 columns."""
+    return 2 if side.at is not None else max(1, 64 // side.span)
+
+
+def _number(element: Element, i: int) -> str:
+    code = f"held.code<{i}>()"
+    if element.kind == "wide" and element.bits == 32:
+        return f"fragment::as_float({code})"
+    return stored_value(element, code, "")
+
+
+def _map(row: Row) -> TensorMap:
+    """Rows of w, by units; swizzled where they are 128 bytes."""
+    pitch: Formula = ["mul", ["div", "k", UNIT], row.piece]
+    swizzle = 128 if row.piece == 128 else 0
+    return TensorMap("codes", "w.codes", "u8", (pitch, "n"), (pitch,), (row.piece, ROWS), swizzle=swizzle)
+
+
+def _arguments(layout: Fragment, row: Row) -> tuple[Arg, ...]:
+    beside = _beside(row)
+    return (
+        Arg("codes", "map", "map"),
+        *(Arg(name, "ptr", "in") for name in ("x", *(f"w.{name}" for name in (*beside, *layout.tensors)))),
+        Arg("y", "ptr", "out"),
+        *(Arg(axis, "u32", "shape") for axis in ("m", "n", "k")),
+        *(Arg(f"w.{name}", "u32", "pitch") for name in beside),
+    )
+
+
+def _beside(row: Row) -> tuple[str, ...]:
+    """Fields of the format that are rows of numbers."""
+    return tuple(side.name for side in (row.scale, row.zero) if side is not None and side.at is None)
+
+
+def _text(tile: Tile, row: Row, weights: Weights, lift: bool) -> str:
+    """The entry point."""
+    tensors, beside = weights.layout.tensors, _beside(row)
+    arrays = "".join(f", const void* __restrict__ w_{name}" for name in (*beside, *tensors))
+    pitches = "".join(f", uint32_t {name}_pitch" for name in beside)
+    levels = [f"{weights.name}::tensor_level<{i}>(w_{name})" for i, name in enumerate(tensors)]
+    sides = ", ".join(map(_pointer, (row.scale, row.zero)))
+    sizes = ", ".join(map(_bytes, (row.scale, row.zero)))
+    numbers = f"{tile.warps}, {tile.slots}, {str(lift).lower()}"
+    return f"""
+using $SYMBOL_tile = gemv::NaturalTile<{weights.name}_natural, {numbers}>;
+static_assert($SYMBOL_tile::x_at == {tile.fixed(row)}, "");
+extern "C" __global__ void __launch_bounds__({tile.threads}, {tile.blocks})
+    $SYMBOL(const __grid_constant__ sm90::TensorMap codes, const uint16_t* x{arrays},
+            uint16_t* y, uint32_t m, uint32_t n, uint32_t k{pitches})
+{{
+    extern __shared__ __align__(1024) uint8_t memory[];
+    const float levels[{max(1, len(levels))}] = {{{", ".join(levels) or "1.0f"}}};
+    gemv::run_natural<$SYMBOL_tile>({{&codes, x, {sides}, levels, y, m, n, k, {sizes}}}, memory);
+}}
+"""
+
+
+def _pointer(side: Side | None) -> str:
+    beside = side is not None and side.at is None
+    return f"static_cast<const uint8_t*>(w_{side.name})" if side and beside else "nullptr"
+
+
+def _bytes(side: Side | None) -> str:
+    """The pitch in bytes, of a field whose array has entries of 8, 16 or 32 bits."""
+    if side is None or side.at is not None:
+        return "0"
+    return f"{side.name}_pitch * {max(1, side.element.bits // 8)}"
