@@ -20,6 +20,10 @@ from ._data import activations, block_rows, columns, needed
 LARGE = ((1, 40, 9256), (1, 9001, 104), (5, 4700, 72), (8, 37, 2072))
 """(m, n, k) at which a GPU block stages activations more than once, or walks more than one group of rows."""
 
+UNITS = ((1, 37, 2816), (1, 21, 16384), (1, 9001, 512))
+"""(m, n, k) of whole units of 256 columns: the last tile short; more units than a ring holds; several tiles a
+block."""
+
 TILES = [
     {"m": 1, "n": 83, "k": 67, "sms": 1},
     {"m": 1, "n": 3, "k": 4201, "sms": 2},
@@ -36,7 +40,7 @@ def shapes(format: Descriptor | None) -> list[dict[str, int]]:
     ms, ns = [1, 1, 2, 3, 4, 8, 1], [1, 3, 2, block_rows(format) + 2, 17, 5, 1]
     sizes = [{"m": m, "n": n, "k": k} for m, n, k in zip(ms, ns, columns(format), strict=True)]
     sizes += [{"m": m, "n": m + 9, "k": 2 * block + 1} for m in (5, 6, 7, 8)]
-    return sizes + [{"m": m, "n": n, "k": k} for m, n, k in LARGE]
+    return sizes + [{"m": m, "n": n, "k": k} for m, n, k in (*LARGE, *UNITS)]
 
 
 def small(format: Descriptor | None) -> list[dict[str, int]]:
