@@ -1,9 +1,9 @@
 // y[n] = x[k] * w[n, k]^T for one row of x, w with codes of 4 bits as a format stores them, row by row.
 //
-// Weights are operand A of mma.sync. A unit is 16 rows by 256 columns of w, in each row eight blocks of 32. Of
-// the four lanes of a row each decodes two blocks, one after the other; a block has a column of the product
-// for itself, in which the lanes of other blocks have zeros for x. So each sum is of one row and one block,
-// and is scaled once.
+// Weights are operand A of mma.sync. A unit is 16 rows by 256 columns of w, in each row eight blocks of 32.
+// Of the four lanes of a row each decodes two blocks, one after the other; a block has a column of the
+// product for itself, in which the lanes of other blocks have zeros for x. So each sum is of one row and one
+// block, and is scaled once.
 //
 // As in qgemv_sm90.cuh blocks of threads are persistent, their warps share k, each has a ring of its own, and
 // weights are on their way before the launch before is waited for.
@@ -21,36 +21,23 @@ namespace gemv {
 
 // ---- scales and zero points
 
-// Of a lane's 64 columns, in a field of its own: a number of Bits bits each Run columns.
+// Of a lane's 64 columns, in a field of its own: a number of Bits bits each Run columns. The words that have
+// them come to shared memory with their unit.
 template <int Bits, int Run>
 struct Beside {
     static constexpr int count = Run < 64 ? 64 / Run : 1, bits = Bits * count;
-    uint32_t held[bits <= 32 ? 1 : bits / 32];
+    static constexpr int size = bits <= 32 ? 4 : bits / 8;
+    uint32_t held[size / 4];
 
-    // row: of the field; column: the lane's first.
-    WOOTZ_FN void load(const uint8_t* row, uint32_t column) {
-        const uint32_t bit = column / Run * Bits;
-        const uint8_t* from = row + bit / 8;
-        if constexpr (bits <= 8) {
-            held[0] = *from >> bit % 8;
-        } else if constexpr (bits == 16) {
-            held[0] = *reinterpret_cast<const uint16_t*>(from);
-        } else if constexpr (bits == 32) {
-            held[0] = *reinterpret_cast<const uint32_t*>(from);
-        } else if constexpr (bits == 64) {
-            const uint2 v = *reinterpret_cast<const uint2*>(from);
-            held[0] = v.x;
-            held[1] = v.y;
-        } else {
-            static_assert(bits == 128, "");
-            const uint4 v = *reinterpret_cast<const uint4*>(from);
-            held[0] = v.x;
-            held[1] = v.y;
-            held[2] = v.z;
-            held[3] = v.w;
-        }
+    // column: the lane's first.
+    WOOTZ_FN static void start(uint8_t* to, const uint8_t* row, uint32_t column) {
+        cp_async<size>(to, row + (column / Run * Bits / 8 & ~(size - 1u)));
     }
-    WOOTZ_FN void read(const uint8_t*) {}
+    WOOTZ_FN void read(const uint8_t* beside, const uint8_t*, uint32_t column) {
+        static_assert(size == 4 || size == 8 || size == 16, "");
+        unroll<size / 4>([&](auto i) { held[i.value] = reinterpret_cast<const uint32_t*>(beside)[i.value]; });
+        if constexpr (bits < 32) held[0] >>= column / Run * Bits % 32;
+    }
     template <int I>
     WOOTZ_FN uint32_t code() const {
         const uint32_t word = held[I * Bits / 32] >> I * Bits % 32;
@@ -61,11 +48,11 @@ struct Beside {
 // Of a lane's two blocks of Bytes bytes: 16 bits in each, at byte At.
 template <int Bytes, int At>
 struct Within {
-    static constexpr int count = 2;
+    static constexpr int count = 2, size = 0;
     uint32_t held[2];
 
-    WOOTZ_FN void load(const uint8_t*, uint32_t) {}
-    WOOTZ_FN void read(const uint8_t* blocks) {
+    WOOTZ_FN static void start(uint8_t*, const uint8_t*, uint32_t) {}
+    WOOTZ_FN void read(const uint8_t*, const uint8_t* blocks, uint32_t) {
         held[0] = *reinterpret_cast<const uint16_t*>(blocks + At);
         held[1] = *reinterpret_cast<const uint16_t*>(blocks + Bytes + At);
     }
@@ -77,15 +64,16 @@ struct Within {
 
 // Where there is none.
 struct Absent {
-    static constexpr int count = 1;
+    static constexpr int count = 1, size = 0;
+    WOOTZ_FN static void start(uint8_t*, const uint8_t*, uint32_t) {}
 };
 
 // ---- a variant
 
 // Weight: a decoder of codes in a plain stream, with what a row is made of: blocks of `block_bytes`, their 16
-// bytes of codes at `codes_at`; order(i): the two columns, low and high byte, of pair i % 16 of a block that
-// has the parity i / 16; Scale and Zero: as above; scales(to, held, tensor), zeros(to, held): their numbers.
-// Slots: of a warp's ring, of a unit each. Lift: as of Tile.
+// bytes of codes at `codes_at`; arrange<Odd>(to, x): a block's x, in pairs as lanes decode weights, if the
+// block's number is odd, or even; Scale and Zero: as above; scales(to, held, tensor), zeros(to, held): their
+// numbers. Slots: of a warp's ring, of a unit each. Lift: as of Tile.
 template <class Weight_, int Warps_, int Slots_, bool Lift_>
 struct NaturalTile {
     using Weight = Weight_;
@@ -102,9 +90,13 @@ struct NaturalTile {
     // Parts of a block with sums, and scales, of their own.
     static constexpr int halves = Scale::count == 4 ? 2 : 1;
 
-    // Shared memory: rings, barriers, sums, as many zeros as a unit has x, x, sums of x.
-    // gen/kernels/_natural_sm90.py computes the same.
-    static constexpr int barriers_at = warps * slots * slot_bytes;
+    // Bytes of a slot's scales and zero points, of two rows a lane.
+    static constexpr int zero_at = 64 * Scale::size, side_bytes = zero_at + 64 * Zero::size;
+
+    // Shared memory: rings, those of scales and zero points, barriers, sums, as many zeros as a unit has x,
+    // x, sums of x. gen/kernels/_natural_sm90.py computes the same.
+    static constexpr int sides_at = warps * slots * slot_bytes;
+    static constexpr int barriers_at = sides_at + warps * slots * side_bytes;
     static constexpr int sums_at = barriers_at + (warps * slots + 1) / 2 * 16;
     static constexpr int zeros_at = sums_at + waiting * warps * sums * 4;
     static constexpr int x_at = zeros_at + unit_x;
@@ -129,18 +121,20 @@ struct NaturalArguments {
     uint32_t m, n, k, scale_pitch, zero_pitch;
 };
 
-// A warp's ring of units, in the order in which they are taken: along k, then tile by tile. Rows past the last
-// are zeros.
+// A warp's ring of units, in the order in which they are taken: along k, then tile by tile. Codes of rows
+// past the last are zeros, their scales the last one's. Each lane copies what it will read of scales.
 template <class Tile>
 struct NaturalRing {
-    const TensorMap* codes;
+    const NaturalArguments& with;
+    uint8_t* sides;
     uint32_t to, barriers;
     uint32_t begin, count, unit, tile, tiles;  // next to be copied, and the end
     uint32_t slot, parity;                     // that is read
 
     WOOTZ_FN NaturalRing(const NaturalArguments& with, const Share<Tile>& share, uint8_t* shared, int warp,
                          uint32_t tiles)
-        : codes(with.codes),
+        : with(with),
+          sides(shared + Tile::sides_at + warp * (Tile::slots * Tile::side_bytes)),
           to(shared_address(shared + warp * (Tile::slots * Tile::slot_bytes))),
           barriers(shared_address(shared + Tile::barriers_at + warp * (Tile::slots * 8))),
           begin(share.begin),
@@ -151,21 +145,41 @@ struct NaturalRing {
           slot(0),
           parity(0) {}
 
-    // Fills a slot, which has been read. All lanes come here; one copies. after: as of Ring.
-    WOOTZ_FN void copy(uint32_t to_slot, uint32_t after = 0) {
-        if (tile >= tiles) return;
-        if (elect()) {
-            const uint32_t barrier = barriers + to_slot * 8 + after;
-            barrier_expect(barrier, Tile::slot_bytes);
-            copy_tensor(to + to_slot * Tile::slot_bytes, codes, (begin + unit) * Tile::piece, tile * 16,
-                        barrier);
+    // Fills a slot, which has been read. All lanes come here; one copies codes. row: the lane's; after: as of
+    // Ring.
+    WOOTZ_FN void copy(uint32_t to_slot, int row, uint32_t after = 0) {
+        if (tile < tiles) {
+            if (elect()) {
+                const uint32_t barrier = barriers + to_slot * 8 + after;
+                barrier_expect(barrier, Tile::slot_bytes);
+                copy_tensor(to + to_slot * Tile::slot_bytes, with.codes, (begin + unit) * Tile::piece,
+                            tile * 16, barrier);
+            }
+            const uint32_t column = (begin + unit) * 256 + lane_id() % 4 * 64;
+            unroll<2>([&](auto half) {
+                const uint64_t at = min(tile * 16 + row + half.value * 8, with.n - 1);
+                Tile::Scale::start(scale_of(to_slot, half.value), with.scale + at * with.scale_pitch, column);
+                Tile::Zero::start(zero_of(to_slot, half.value), with.zero + at * with.zero_pitch, column);
+            });
+            if (++unit == count) {
+                unit = 0;
+                tile += gridDim.x;
+            }
         }
-        if (++unit == count) {
-            unit = 0;
-            tile += gridDim.x;
-        }
+        cp_async_commit();
     }
-    WOOTZ_FN void wait() const { barrier_wait(barriers + slot * 8, parity); }
+    // Where this lane's scales of a row are, and its zero points.
+    WOOTZ_FN uint8_t* scale_of(uint32_t of_slot, int half) const {
+        return sides + of_slot * Tile::side_bytes + (half * 32 + lane_id()) * Tile::Scale::size;
+    }
+    WOOTZ_FN uint8_t* zero_of(uint32_t of_slot, int half) const {
+        return sides + of_slot * Tile::side_bytes + Tile::zero_at +
+               (half * 32 + lane_id()) * Tile::Zero::size;
+    }
+    WOOTZ_FN void wait() const {
+        cp_async_wait<Tile::slots - 1>();
+        barrier_wait(barriers + slot * 8, parity);
+    }
     WOOTZ_FN void advance() {
         slot++;
         if (slot == Tile::slots) {
@@ -177,61 +191,65 @@ struct NaturalRing {
 
 // ---- x
 
-// Puts this warp's columns of x into shared memory, a pair for each that a lane decodes. totals: of x over the
-// parts of blocks. -> the power of two that x was multiplied by.
+// Puts this warp's columns of x into shared memory, as they are multiplied: vector i of block b of a unit at
+// (8 i + b) * 16. totals: of x over the parts of blocks. -> the power of two that x was multiplied by.
 template <class Tile>
 WOOTZ_FN int stage_natural(const NaturalArguments& with, const Share<Tile>& share, uint8_t* staged,
                            float* totals, int lane) {
     using Type = typename Tile::Type;
-    constexpr uint32_t columns = 8;  // pairs that a lane has in registers, each of other two blocks
-    const uint32_t pair = Tile::Weight::order(lane), all = share.count * 4;
-    const uint32_t low = lane / 16 * 32 + (pair & 255), high = lane / 16 * 32 + (pair >> 8);
-    const bool whole = all <= columns;
-    const auto place = [&](uint32_t i) {
-        const uint32_t block = (share.begin * 4 + i) * 2 + lane / 16;
-        return staged + block / 8 * Tile::unit_x + lane % 16 / 4 * 128 + block % 8 * 16 + lane % 4 * 4;
+    constexpr uint32_t held = 2;  // blocks that a lane has in registers, for one latency
+    const uint32_t all = share.count * 8, begin = share.begin * 8;
+    const bool whole = all <= 32 * held;
+    const auto place = [&](uint32_t i, int vector) {
+        const uint32_t block = begin + i;
+        return reinterpret_cast<uint4*>(staged + block / 8 * Tile::unit_x + (vector * 8 + block % 8) * 16);
     };
-    const auto lifted_by = [](int power) { return static_cast<uint32_t>(127 + power) << 7; };
     uint32_t most = 0;
     int power = 0;
 #pragma unroll 1
-    for (uint32_t first = 0; first < all; first += columns) {
-        uint32_t v[columns];
+    for (uint32_t first = lane; first < (all + 31) / 32 * 32; first += 32 * held) {
+        uint4 v[held][4];
 #pragma unroll
-        for (uint32_t c = 0; c < columns; c++) {
-            if (first + c >= all) continue;
-            const uint16_t* from = with.x + (share.begin * 4 + first + c) * 64;
-            v[c] = from[low] | static_cast<uint32_t>(from[high]) << 16;
+        for (uint32_t c = 0; c < held; c++) {
+            const bool there = first + 32 * c < all;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[c][i] =
+                    there ? load_16(with.x + (begin + first + 32 * c) * 32 + i * 8) : make_uint4(0, 0, 0, 0);
         }
         if constexpr (Tile::lift) {
 #pragma unroll
-            for (uint32_t c = 0; c < columns; c++)
-                if (first + c < all) most = max_pair(most, v[c] & 0x7fff7fff);
+            for (uint32_t c = 0; c < held; c++)
+                for (int i = 0; i < 4; i++) most = largest(most, v[c][i]);
             if (whole) power = lift_of(most);
         }
 #pragma unroll
-        for (uint32_t c = 0; c < columns; c++) {
-            if (first + c >= all) continue;
-            if (Tile::lift) v[c] = Type::mul2(v[c], lifted_by(power) * 0x10001u);
-            *reinterpret_cast<uint32_t*>(place(first + c)) = v[c];
+        for (uint32_t c = 0; c < held; c++) {
+            const uint32_t at = first + 32 * c;
+            if (at >= all) continue;
+            if constexpr (Tile::lift)
+                for (int i = 0; i < 4; i++) v[c][i] = lifted<Type>(v[c][i], power);
             if constexpr (Tile::summed) {
-                constexpr int lanes = 16 / Tile::halves;
-                float total = Type::low(v[c]) + Type::high(v[c]);
-#pragma unroll
-                for (int apart = 1; apart < lanes; apart *= 2)
-                    total += __shfl_xor_sync(0xffffffff, total, apart);
-                if (lane % lanes == 0)
-                    totals[(share.begin * 4 + first + c) * 2 * Tile::halves + lane / lanes] = total;
+                const float low = sum_of<Type>(v[c][0]) + sum_of<Type>(v[c][1]);
+                const float high = sum_of<Type>(v[c][2]) + sum_of<Type>(v[c][3]);
+                float* to = totals + (begin + at) * Tile::halves;
+                to[0] = Tile::halves == 1 ? low + high : low;
+                if constexpr (Tile::halves == 2) to[1] = high;
             }
+            uint4 pairs[4];
+            if (Tile::apart && lane % 2) {
+                Tile::Weight::template arrange<true>(pairs, v[c]);
+            } else {
+                Tile::Weight::template arrange<false>(pairs, v[c]);
+            }
+            for (int i = 0; i < 4; i++) *place(at, i) = pairs[i];
         }
     }
     if (!Tile::lift || whole) return power;
     power = lift_of(most);
-#pragma unroll 4
-    for (uint32_t i = 0; i < all; i++) {
-        uint32_t* at = reinterpret_cast<uint32_t*>(place(i));
-        *at = Type::mul2(*at, lifted_by(power) * 0x10001u);
-    }
+#pragma unroll 1
+    for (uint32_t at = lane; at < all; at += 32)
+        for (int i = 0; i < 4; i++) *place(at, i) = lifted<Type>(*place(at, i), power);
     return power;
 }
 
@@ -244,25 +262,6 @@ struct NaturalLane {
     using Type = typename Tile::Type;
     int lane, row;
     const float* tensor;
-    typename Tile::Scale scale[2], next_scale[2];
-    typename Tile::Zero zero[2], next_zero[2];
-
-    // Scales and zero points of the unit after this one, which need not be there yet.
-    WOOTZ_FN void ahead(const NaturalArguments& with, uint32_t tile, uint32_t unit) {
-        const uint32_t column = unit * 256 + lane % 4 * 64;
-        unroll<2>([&](auto half) {
-            const uint64_t at = min(tile * 16 + row + half.value * 8, with.n - 1);
-            next_scale[half.value].load(with.scale + at * with.scale_pitch, column);
-            if constexpr (Tile::summed)
-                next_zero[half.value].load(with.zero + at * with.zero_pitch, column);
-        });
-    }
-    WOOTZ_FN void advance() {
-        unroll<2>([&](auto half) {
-            scale[half.value] = next_scale[half.value];
-            zero[half.value] = next_zero[half.value];
-        });
-    }
 
     // The codes of block t + 4 Part of a row in a slot. Where rows are 128 bytes their vectors are swizzled;
     // where every other block begins 2 bytes off a word, its codes are turned by 2 bytes.
@@ -284,9 +283,10 @@ struct NaturalLane {
         }
     }
 
-    // Adds a unit's products to the sums of this lane's rows. x: this lane's; totals: of x over the unit's
-    // parts of blocks.
-    WOOTZ_FN void multiply(float (&sums)[2], const uint8_t* x, const float* totals, const uint8_t* slot) {
+    // Adds a unit's products to the sums of this lane's rows. column: the unit's first; x: this lane's;
+    // totals: of x over the unit's parts of blocks; slot: codes of the ring's.
+    WOOTZ_FN void multiply(float (&sums)[2], uint32_t column, const uint8_t* x, const float* totals,
+                           const uint8_t* slot, const NaturalRing<Tile>& ring) const {
         const uint8_t* from_row = slot + row * Tile::piece;
         uint32_t b[16];
         unroll<4>([&](auto i) {
@@ -321,11 +321,14 @@ struct NaturalLane {
             [[maybe_unused]] float off[Tile::Zero::count];
             const uint8_t* blocks =
                 from_row + half.value * 8 * Tile::piece + lane % 4 * 2 * Weight::block_bytes;
-            scale[half.value].read(blocks);
-            Weight::scales(by, scale[half.value], tensor);
+            const uint32_t first = column + lane % 4 * 64;
+            typename Tile::Scale scale;
+            scale.read(ring.scale_of(ring.slot, half.value), blocks, first);
+            Weight::scales(by, scale, tensor);
             if constexpr (Tile::summed) {
-                zero[half.value].read(blocks);
-                Weight::zeros(off, zero[half.value]);
+                typename Tile::Zero zero;
+                zero.read(ring.zero_of(ring.slot, half.value), blocks, first);
+                Weight::zeros(off, zero);
             }
             unroll<2 * Tile::halves>([&](auto i) {
                 constexpr int column = i.value / Tile::halves, part = i.value % Tile::halves;
@@ -337,8 +340,8 @@ struct NaturalLane {
                     if constexpr (Weight::zeroed) {
                         v = __fmaf_rn(-zero_point, total, v);
                     } else {  // the sum of the tile is multiplied by 2^exponent
-                        sums[half.value] = __fmaf_rn(zero_point * power_of_2(-Weight::exponent), total,
-                                                     sums[half.value]);
+                        sums[half.value] =
+                            __fmaf_rn(zero_point * power_of_2(-Weight::exponent), total, sums[half.value]);
                     }
                 }
                 sums[half.value] = __fmaf_rn(by[start * Tile::Scale::count / 64], v, sums[half.value]);
@@ -373,14 +376,13 @@ WOOTZ_FN void run_natural(const NaturalArguments& with, uint8_t* shared) {
         barriers_made();
     }
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < Tile::slots; i++) ring.copy(i);
     NaturalLane<Tile> weights;
     weights.lane = lane;
     // So that the rows of eight neighbours are in different banks.
     weights.row = lane / 8 + lane / 4 % 2 * 4;
     weights.tensor = with.tensor;
-    weights.ahead(with, blockIdx.x, share.begin);
+#pragma unroll
+    for (int i = 0; i < Tile::slots; i++) ring.copy(i, weights.row);
 
     previous_grid_wait();
     next_grid_launch();
@@ -409,17 +411,13 @@ WOOTZ_FN void run_natural(const NaturalArguments& with, uint8_t* shared) {
             const float* parts = totals + share.begin * (8 * Tile::halves);
 #pragma unroll 1
             for (uint32_t unit = 0; unit < share.count; unit++) {
-                weights.advance();
-                const bool last = unit + 1 == share.count;
-                if (!last || tile + gridDim.x < tiles)
-                    weights.ahead(with, last ? tile + gridDim.x : tile,
-                                  share.begin + (last ? 0 : unit + 1));
                 ring.wait();
-                weights.multiply(sums, at, parts, slots + ring.slot * Tile::slot_bytes);
+                weights.multiply(sums, (share.begin + unit) * 256, at, parts,
+                                 slots + ring.slot * Tile::slot_bytes, ring);
                 __syncwarp();
                 // A copy does not wait for loads in flight. (k has no sign bit.)
                 const uint32_t all = fragment::as_bits(sums[0]) | fragment::as_bits(sums[1]);
-                ring.copy(ring.slot, all & with.k >> 31);
+                ring.copy(ring.slot, weights.row, all & with.k >> 31);
                 ring.advance();
                 at += stride;
                 parts += 8 * Tile::halves;

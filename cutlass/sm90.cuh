@@ -76,6 +76,14 @@ WOOTZ_FN void copy_tensor(uint32_t to, const TensorMap* map, int x, int y, int z
         : "memory");
 }
 
+// Starts a copy of 4, 8 or 16 bytes between places aligned to as many, which `cp_async_commit` ends.
+template <int Bytes>
+WOOTZ_FN void cp_async(void* to, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)),
+                 "l"(__cvta_generic_to_global(from)), "n"(Bytes)
+                 : "memory");
+}
+
 WOOTZ_FN void prefetch_map(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

@@ -15,7 +15,7 @@ from ..formats.layout import SCALE_FIELDS
 from ..lower.functor import Weights, functor, stored_value
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance, TensorMap
-from ._qgemv_sm90 import decoder
+from ._qgemv_sm90 import decoder, room
 from ._two_rows import converts, struct
 
 BITS = 4
@@ -40,6 +40,21 @@ class Side:
     span: int
     at: int | None
 
+    @property
+    def count(self) -> int:
+        """Of a lane's 64 columns."""
+        return 2 if self.at is not None else max(1, 64 // self.span)
+
+    @property
+    def copied(self) -> int:
+        """Bytes that a lane copies of a row's."""
+        return 0 if self.at is not None else max(4, self.count * self.element.bits // 8)
+
+    @property
+    def whole(self) -> int:
+        """Columns after which a row of the field is whole pieces of what a lane copies."""
+        return max(UNIT, self.copied * 8 * self.span // self.element.bits)
+
     def struct(self, block_bytes: int) -> str:
         """The template's type."""
         if self.at is not None:
@@ -57,6 +72,10 @@ class Row:
     order: tuple[tuple[int, int], ...]
     scale: Side
     zero: Side | None
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        return (self.scale,) if self.zero is None else (self.scale, self.zero)
 
     @property
     def piece(self) -> int:
@@ -149,17 +168,21 @@ class Tile:
     def fixed(self, row: Row) -> int:
         """Bytes of group memory but for x, as the template counts them."""
         ring = self.warps * self.slots * ROWS * row.piece
+        sides = self.warps * self.slots * 64 * sum(side.copied for side in row.sides)
         barriers = (self.warps * self.slots + 1) // 2 * 16
-        return ring + barriers + 8 * self.warps * ROWS * 4 + 2 * UNIT
+        return ring + sides + barriers + 8 * self.warps * ROWS * 4 + 2 * UNIT
 
     def needed(self, row: Row) -> Formula:
         """Bytes of group memory: x, and its sum over each half of a block."""
         return ["add", self.fixed(row), ["mul", ["div", "k", UNIT], 2 * UNIT + 4 * UNIT // 16]]
 
+    def shared(self, row: Row, most: int) -> Formula:
+        """The same, and at least so many that `blocks` fit on a multiprocessor and no more."""
+        return ["max", self.needed(row), room(self.blocks + 1, most) + 16]
+
     def grid(self, row: Row, most: int) -> Formula:
         """Blocks: no more than there are tiles, and than are resident together."""
-        room = (most + 1024) // self.blocks - 1024
-        fits: Formula = ["le", self.needed(row), room]
+        fits: Formula = ["le", self.needed(row), room(self.blocks, most)]
         blocks: Formula = ["mul", "sms", ["add", 1, ["mul", self.blocks - 1, fits]]]
         return ["min", ["ceildiv", "n", ROWS], blocks]
 
@@ -193,7 +216,8 @@ def _entries(fmt: Format, dtype: str, target: Target, tiles: dict[str, Tile]) ->
 
 def _entry(suffix: str, tile: Tile, row: Row, weights: Weights, lift: bool, target: Target) -> Instance:
     most = target.shared_max
-    shape: tuple[Formula, ...] = (["eq", "m", 1], ["eq", ["mod", "k", UNIT], 0], ["ge", "k", UNIT])
+    whole = max(side.whole for side in row.sides)
+    shape: tuple[Formula, ...] = (["eq", "m", 1], ["eq", ["mod", "k", whole], 0], ["ge", "k", whole])
     fits: Formula = ["le", tile.needed(row), most]
     text = functor(
         weights.fmt, weights.kind.name, target, weights.name, weights.bare, weights.times, weights.lies
@@ -206,7 +230,7 @@ def _entry(suffix: str, tile: Tile, row: Row, weights: Weights, lift: bool, targ
         tile.threads,
         (tile.grid(row, most), 1, 1),
         (*shape, ["lt", "k", 2**31], fits),
-        shared=tile.needed(row),
+        shared=tile.shared(row, most),
         maps=(_map(row),),
         pdl=True,
         gate="hmma+utmaldg",
@@ -217,17 +241,33 @@ def _entry(suffix: str, tile: Tile, row: Row, weights: Weights, lift: bool, targ
 def _rows(row: Row, weights: Weights) -> str:
     """The decoder, with what a row is made of."""
     name = f"{weights.name}_natural"
-    pairs = ", ".join(f"0x{low | high << 8:04x}" for low, high in row.order)
     zero = row.zero.struct(row.bytes) if row.zero else "gemv::Absent"
     lines = [
         f"static constexpr int block_bytes = {row.bytes}, codes_at = {row.codes_at};",
         f"using Scale = {row.scale.struct(row.bytes)};",
         f"using Zero = {zero};",
-        f"static WOOTZ_FN uint32_t order(int i) {{ return {name}_order[i]; }}",
+        *_arranged(row),
         *_scales(row.scale, weights),
         *_zeros(row.zero, weights),
     ]
-    return f"WOOTZ_TABLE uint16_t {name}_order[32] = {{{pairs}}};\n" + struct(name, weights.name, lines)
+    return struct(name, weights.name, lines)
+
+
+def _arranged(row: Row) -> Iterator[str]:
+    """x of a block, in pairs."""
+    yield "template <bool Odd>"
+    yield "static WOOTZ_FN void arrange(uint4 (&to)[4], const uint4 (&x)[4]) {"
+    halves = [row.order[:16]] if row.order[:16] == row.order[16:] else [row.order[:16], row.order[16:]]
+    for odd, order in enumerate(halves):
+        if len(halves) > 1:
+            yield f"    if constexpr (Odd == {str(bool(odd)).lower()}) {{"
+        for j, (low, high) in enumerate(order):
+            select = (0x7600 if high % 2 else 0x5400) | (0x32 if low % 2 else 0x10)
+            one, two = (f"x[{e // 8}].{'xyzw'[e % 8 // 2]}" for e in (low, high))
+            yield f"    to[{j // 4}].{'xyzw'[j % 4]} = fragment::prmt({one}, {two}, 0x{select:04x});"
+        if len(halves) > 1:
+            yield "    }"
+    yield "}"
 
 
 def _scales(scale: Side, weights: Weights) -> Iterator[str]:
@@ -244,8 +284,7 @@ def _scales(scale: Side, weights: Weights) -> Iterator[str]:
             for i in (0, 1):
                 yield f"    to[{2 * half + i}] = pair{half}[{i}]{''.join(rest)};"
     else:
-        count = _count(scale)
-        for i in range(count):
+        for i in range(scale.count):
             yield f"    to[{i}] = {_number(scale.element, i)}{''.join(rest)};"
     yield "}"
 
@@ -255,14 +294,9 @@ def _zeros(zero: Side | None, weights: Weights) -> Iterator[str]:
         return
     one = " + 1.0f" if weights.fmt.zero.stored == "minus_one" else ""
     yield "static WOOTZ_FN void zeros(float (&to)[Zero::count], const Zero& held) {"
-    for i in range(_count(zero)):
+    for i in range(zero.count):
         yield f"    to[{i}] = {_number(zero.element, i)}{one};"
     yield "}"
-
-
-def _count(side: Side) -> int:
-    """Of a lane's 64 columns."""
-    return 2 if side.at is not None else max(1, 64 // side.span)
 
 
 def _number(element: Element, i: int) -> str:

@@ -44,7 +44,7 @@ TABLE = 256 * 128
 """Bytes of the table of pairs, once for each lane of a warp."""
 
 
-def _room(blocks: int, most: int) -> int:
+def room(blocks: int, most: int) -> int:
     """Bytes of group memory that each of so many blocks of a multiprocessor may have, if one may have `most`:
     a multiprocessor has RESERVED more."""
     return (most + RESERVED) // blocks - RESERVED
@@ -96,11 +96,11 @@ class Tile:
     def shared(self, layout: Fragment, most: int) -> Formula:
         """The same, and at least so many that `blocks` fit on a multiprocessor and no more: where another one
         does, they are spread unevenly, and some multiprocessors have half as much again to do."""
-        return ["max", self.needed(layout), _room(self.blocks + 1, most) + 16]
+        return ["max", self.needed(layout), room(self.blocks + 1, most) + 16]
 
     def together(self, layout: Fragment, most: int) -> Formula:
         """Whether all the blocks that a multiprocessor is to have fit."""
-        return ["le", self.needed(layout), _room(self.blocks, most)]
+        return ["le", self.needed(layout), room(self.blocks, most)]
 
     def grid(self, layout: Fragment, most: int) -> Formula:
         """Blocks: no more than there are tiles, and than are resident together."""

@@ -31,7 +31,7 @@ TARGET = MANIFEST.targets["sm_90a"]
 TWINS = (HERE / "twins" / "sm90.h").read_text()
 MEMORY = "__shared__ __align__(1024) uint8_t memory"
 TAKEN = [name for name, fmt in MANIFEST.formats.items() if natural.row_of(fmt)]
-SIZES = {"n": 37, "k": 2816}, {"n": 5, "k": 256}, {"n": 100, "k": 8192}
+SIZES = {"n": 37, "k": 3072}, {"n": 5, "k": 256}, {"n": 100, "k": 8192}
 """Several tiles, the last one short, and warps of one unit and two; warps without any; more x than a warp has
 in registers, tiles more than slots."""
 OWN = {
@@ -108,8 +108,9 @@ def check(fmt: Format) -> None:
     with built([i for _, i in found]) as (program, instances):
         for (dtype, _), (symbol, instance) in zip(found, instances.items()):
             for size in SIZES:
-                _, compared = outcome(program, instance, symbol, operands(fmt, size, dtype), dtype)
-                assert compared.passed, (dtype, size, compared)
+                if suits(instance, m=1, **size):
+                    _, compared = outcome(program, instance, symbol, operands(fmt, size, dtype), dtype)
+                    assert compared.passed, (dtype, size, compared)
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -129,7 +130,7 @@ def test_which_formats_are_taken() -> None:
 
 @pytest.mark.parametrize("name", ["int4_g128", "uint4_z", "mxfp4", "nvfp4", "q4_0"])
 def test_every_tile_gives_the_same_bits_in_every_order(name: str) -> None:
-    fmt, dtype, size = MANIFEST.formats[name], "bf16", {"n": 50, "k": 4352}
+    fmt, dtype, size = MANIFEST.formats[name], "bf16", {"n": 50, "k": 5120}
     with built(
         [*natural.instances(fmt, dtype, TARGET), *natural.further(fmt, dtype, TARGET)], (size,)
     ) as found:
@@ -168,6 +169,10 @@ def test_numbers_that_are_none_stay_in_their_rows() -> None:
         assert [*np.flatnonzero(wrong)] == [3, 21]
 
 
+def suits(instance: Instance, **size: int) -> bool:
+    return all(evaluate(formula, {"sms": 132, **size}) for formula in instance.when)
+
+
 MISTAKES = {
     "a slot is not waited for": ("                ring.wait();\n", ""),
     "the parity stays": ("parity ^= 1;", "parity ^= 0;"),
@@ -175,12 +180,14 @@ MISTAKES = {
     "blocks of the other part are added": ("lane % 4 >= 2", "lane % 4 < 2"),
     "rows 8 to 15 are those of 0 to 7": ("from_row + 8 * Tile::piece", "from_row"),
     "rows are not swizzled": ("((t + 4 * Part) ^ row) * 16", "(t + 4 * Part) * 16"),
-    "scales are those of the unit before": ("last ? 0 : unit + 1", "last ? 0 : unit"),
+    "scales are those of a row's first unit": ("column = (begin + unit) * 256", "column = begin * 256"),
+    "scales are not waited for": ("cp_async_wait<Tile::slots - 1>();", ""),
     "sums go to other rows": ("to[row + 8 * i]", "to[lane / 4 + 8 * i]"),
     "pairs are of other rows": ("{a[0], a[2], a[1], a[3]}", "{a[0], a[1], a[2], a[3]}"),
     "halves of a word change places": ("0x6240", "0x7351"),
     "sums of x are those of the unit before": ("parts += 8 * Tile::halves;", ""),
-    "columns of x change places": ("pair & 255)", "pair >> 8)"),
+    "columns of x change places": ("0x5410", "0x7632"),
+    "a pair has the sum of another block's x": ("lane % 4 * 2 * Tile::halves + i.value", "i.value"),
 }  # fmt: skip
 
 
@@ -210,16 +217,12 @@ def test_blocks_that_begin_off_a_word_are_turned() -> None:
 # ---- which shapes are taken
 
 
-def suits(instance: Instance, **size: int) -> bool:
-    return all(evaluate(formula, {"sms": 132, **size}) for formula in instance.when)
-
-
 @pytest.mark.parametrize("name", TAKEN)
 def test_one_row_of_whole_units_that_fits(name: str) -> None:
     (one,) = natural.instances(MANIFEST.formats[name], "bf16", TARGET)
     assert [m for m in range(9) if suits(one, m=m, n=4096, k=4096)] == [1]
     assert [k for k in (0, 128, 255, 256, 4000, 4096, 14336, 1 << 20) if suits(one, m=1, n=9, k=k)] == [
-        256, 4096, 14336,
+        *([256] if name != "uint4_z" else []), 4096, 14336,
     ]  # fmt: skip
     for k in (256, 4096, 14336, 28672):
         if suits(one, m=1, n=4096, k=k):

@@ -20,7 +20,7 @@ from ._data import activations, block_rows, columns, needed
 LARGE = ((1, 40, 9256), (1, 9001, 104), (5, 4700, 72), (8, 37, 2072))
 """(m, n, k) at which a GPU block stages activations more than once, or walks more than one group of rows."""
 
-UNITS = ((1, 37, 2816), (1, 21, 16384), (1, 9001, 512))
+UNITS = ((1, 37, 3072), (1, 21, 16384), (1, 9001, 1024))
 """(m, n, k) of whole units of 256 columns: the last tile short; more units than a ring holds; several tiles a
 block."""
 

@@ -208,6 +208,10 @@ inline void copy_tensor(uint32_t to, const TensorMap* map, uint32_t x, uint32_t 
                         int line = __builtin_LINE()) {
     copy_tensor(to, map, x, y, 0, barrier, line);
 }
+template <int Bytes>
+inline void cp_async(void* to, const void* from, int line = __builtin_LINE()) {
+    lanes::start_copy(to, from, Bytes, Bytes, line);
+}
 inline void prefetch_map(const TensorMap*) {}
 
 // ---- the rest
