@@ -54,15 +54,15 @@ WOOTZ_FN void make_table(uint8_t* table) {
         to[pair * 32] = Tile::Weight::number(pair % 16) | Tile::Weight::number(pair / 16) << 16;
 }
 
-// A word times a power of two, on the multiplier: with a constant the compiler would shift, on the pipe of
-// logic, which is the busiest. So it is not told that a grid's extent has no sign bit.
-WOOTZ_FN uint32_t times(uint32_t word, uint32_t power) {
+// A word times a number of few bits, on the multiplier: with a constant the compiler would shift, on the pipe
+// of logic, which is the busiest. So it is not told that a grid's extent has no sign bit.
+WOOTZ_FN uint32_t times(uint32_t word, uint32_t number) {
 #ifdef __CUDACC__
     uint32_t blocks;
     asm("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));
-    return word * (power + (blocks >> 31));
+    return word * (number + (blocks >> 31));
 #else
-    return word * power;
+    return word * number;
 #endif
 }
 

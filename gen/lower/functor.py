@@ -369,8 +369,8 @@ def functor(
 ) -> str:
     """The C++ struct `name` that decodes a format's packed words to pairs of "f16" or "bf16"; it needs the
     header cutlass/fragment.cuh. bare: decoded floats lack their power of two, even where products may then be
-    less than any number of f32; `exponent` has it. times: a function of a word and a power of two, for shifts
-    that are to be multiplications. lies: where codes are in words, if not as the format is packed.
+    less than any number of f32; `exponent` has it. times: a function of a word and a number, for shifts that
+    are to be multiplications. lies: where codes are in words, if not as the format is packed.
 
     Its members:
     bits, unit_k, steps (of 16 k in a unit), vectors and words (a lane's codes: 16 and 4 bytes each),

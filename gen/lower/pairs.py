@@ -118,7 +118,7 @@ def pieces(moves: Sequence[tuple[int, int]]) -> list[Piece]:
 
 
 def multiplied(found: Sequence[Piece], times: str) -> list[Piece]:
-    """The same, moved by a function times(word, power of two) where that will do: to the left, and back from
+    """The same, moved by a function times(word, number) where that will do: to the left, and back from
     what moves furthest to the right."""
     if not times:
         return list(found)
@@ -133,6 +133,23 @@ def _multiplied(piece: Piece, found: Sequence[Piece], times: str) -> str:
     if 0 < -piece.left < far <= first:
         return f"{times}(w[{piece.word}] >> {far}, {1 << (far + piece.left)}u)"
     return ""
+
+
+def copied(found: Sequence[Piece], far: int, times: str) -> str:
+    """The expression of two pieces by one product, which has the bits of both twice: none where those would
+    meet, or it takes no less. far: bits to the right that any pair's are moved."""
+    if not times or len(found) != 2 or found[0].word != found[1].word or far == 0:
+        return ""
+    lefts = sorted(piece.left for piece in found)
+    bits = sum(piece.mask << far >> (far + piece.left) for piece in found)
+    back = far if bits & (1 << far) - 1 == 0 else max(0, -lefts[0])
+    bits, moves = bits >> back, [left + back for left in lefts]
+    copies = [bits << move for move in moves]
+    if bits << back >> back != bits or copies[0] & copies[1] or max(copies) >> 16 or moves[0] < 0:
+        return ""
+    word = f"w[{found[0].word}]{f' >> {back}' if back else ''}"
+    product = f"{times}({word} & 0x{bits * 0x10001:08x}, {sum(1 << move for move in moves)}u)"
+    return f"({product} & 0x{(found[0].mask | found[1].mask) * 0x10001:08x})"
 
 
 def gather(found: Sequence[Piece], into: str = "") -> str:
@@ -294,12 +311,14 @@ def _float_by_place(q: Question) -> Plan:
     special = e.specials != "none" and gap > 0
     power = kind.bias - e.bias
     factor = 0 if kind.name == "f16" or q.bare else min(power, kind.bias)
+    far = max(0, *(place[0] % 16 - at for place in q.positions))
     pairs = []
     for place in q.positions:
         magnitude = [(p, at + i) for i, p in enumerate(place[:payload])]
         sign = [(place[payload], 15)] if e.signed else []
         if not special:
-            text = gather(multiplied(pieces([*sign, *magnitude]), q.times))
+            found = pieces([*sign, *magnitude])
+            text = copied(found, far, q.times) or gather(multiplied(found, q.times))
         else:
             carry = 1 << (at + payload)
             one = 1 << (at if e.specials == "nan" else kind.mantissa)
