@@ -70,10 +70,11 @@ struct Absent {
 
 // ---- a variant
 
-// Weight: a decoder of codes in a plain stream, with what a row is made of: blocks of `block_bytes`, their 16
-// bytes of codes at `codes_at`; arrange<Odd>(to, x): a block's x, in pairs as lanes decode weights, if the
-// block's number is odd, or even; Scale and Zero: as above; scales(to, held, tensor), zeros(to, held): their
-// numbers. Slots: of a warp's ring, of a unit each. Lift: as of Tile.
+// Weight: a decoder of codes in a plain stream, numbers<Step>(words, a), which are `excess` too large, with
+// what a row is made of: blocks of `block_bytes`, their 16 bytes of codes at `codes_at`; arrange<Odd>(to, x):
+// a block's x, in pairs as lanes decode weights, if the block's number is odd, or even; Scale and Zero: as
+// above; scales(to, held, tensor), zeros(to, held): their numbers. Slots: of a warp's ring, of a unit each.
+// Lift: as of Tile.
 template <class Weight_, int Warps_, int Slots_, bool Lift_>
 struct NaturalTile {
     using Weight = Weight_;
@@ -86,7 +87,9 @@ struct NaturalTile {
     // Bytes of a row in a unit, and of x.
     static constexpr int piece = 8 * Weight::block_bytes, unit_x = 256 * 2;
     static constexpr int slot_bytes = 16 * piece;
-    static constexpr bool summed = Weight::zeroed || Weight::value_zero;
+    // Whether something is taken away from numbers before they are scaled; whether sums of x are needed.
+    static constexpr bool shifted = Weight::zeroed || Weight::excess != 0;
+    static constexpr bool summed = shifted || Weight::value_zero;
     // Parts of a block with sums, and scales, of their own.
     static constexpr int halves = Scale::count == 4 ? 2 : 1;
 
@@ -308,7 +311,7 @@ struct NaturalLane {
             unroll<8>([&](auto step) {
                 constexpr int at = step.value, steps = 8 / Tile::halves;
                 uint32_t a[4];
-                Weight::template values<at>(words, a);
+                Weight::template numbers<at>(words, a);
                 // Pairs 0 and 1 are of the first row, 2 and 3 of the other.
                 const uint32_t rows[4] = {a[0], a[2], a[1], a[3]}, pairs[2] = {b[2 * at], b[2 * at + 1]};
                 accumulate<Type, at % steps == 0>(run[part.value][at / steps], rows, pairs);
@@ -318,14 +321,14 @@ struct NaturalLane {
         const bool second = lane % 4 >= 2;
         unroll<2>([&](auto half) {
             float by[Tile::Scale::count];
-            [[maybe_unused]] float off[Tile::Zero::count];
+            [[maybe_unused]] float off[Tile::Zero::count] = {};
             const uint8_t* blocks =
                 from_row + half.value * 8 * Tile::piece + lane % 4 * 2 * Weight::block_bytes;
             const uint32_t first = column + lane % 4 * 64;
             typename Tile::Scale scale;
             scale.read(ring.scale_of(ring.slot, half.value), blocks, first);
             Weight::scales(by, scale, tensor);
-            if constexpr (Tile::summed) {
+            if constexpr (Weight::zeroed || Weight::value_zero) {
                 typename Tile::Zero zero;
                 zero.read(ring.zero_of(ring.slot, half.value), blocks, first);
                 Weight::zeros(off, zero);
@@ -336,13 +339,12 @@ struct NaturalLane {
                 float v = second ? run[1][part][sum] : run[0][part][sum];
                 if constexpr (Tile::summed) {
                     const float total = totals[lane % 4 * 2 * Tile::halves + i.value];
-                    const float zero_point = off[start * Tile::Zero::count / 64];
-                    if constexpr (Weight::zeroed) {
-                        v = __fmaf_rn(-zero_point, total, v);
-                    } else {  // the sum of the tile is multiplied by 2^exponent
+                    const float zero = off[start * Tile::Zero::count / 64];
+                    const float excess = (Weight::zeroed ? zero : 0) + Weight::excess;
+                    if constexpr (Tile::shifted) v = __fmaf_rn(-excess, total, v);
+                    if constexpr (Weight::value_zero)  // the sum of the tile is multiplied by 2^exponent
                         sums[half.value] =
-                            __fmaf_rn(zero_point * power_of_2(-Weight::exponent), total, sums[half.value]);
-                    }
+                            __fmaf_rn(zero * power_of_2(-Weight::exponent), total, sums[half.value]);
                 }
                 sums[half.value] = __fmaf_rn(by[start * Tile::Scale::count / 64], v, sums[half.value]);
             });

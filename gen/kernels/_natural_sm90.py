@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from ..formats.axes import Element, Format
 from ..formats.fragment import ROWS, Fragment, fragment, stream
 from ..formats.layout import SCALE_FIELDS
-from ..lower.functor import Weights, functor, stored_value
+from ..lower.functor import Weights, functor, placed, stored_value
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance, TensorMap
-from ._qgemv_sm90 import decoder, room
+from ._qgemv_sm90 import EXCESS, decoder, room
 from ._two_rows import converts, struct
 
 BITS = 4
@@ -187,8 +187,8 @@ class Tile:
         return ["min", ["ceildiv", "n", ROWS], blocks]
 
 
-USUAL = Tile(8, 4, 2)
-POINTS = Tile(8, 2, 2), Tile(8, 3, 2), Tile(8, 6, 2), Tile(16, 3, 1), Tile(8, 3, 3), Tile(4, 4, 4)
+USUAL = Tile(8, 3, 2)
+POINTS = Tile(8, 2, 2), Tile(8, 4, 2), Tile(8, 2, 3), Tile(16, 2, 1), Tile(16, 3, 1)
 """Further tiles, for tuning."""
 
 
@@ -246,11 +246,24 @@ def _rows(row: Row, weights: Weights) -> str:
         f"static constexpr int block_bytes = {row.bytes}, codes_at = {row.codes_at};",
         f"using Scale = {row.scale.struct(row.bytes)};",
         f"using Zero = {zero};",
+        *_numbers(weights),
         *_arranged(row),
         *_scales(row.scale, weights),
         *_zeros(row.zero, weights),
     ]
     return struct(name, weights.name, lines)
+
+
+def _numbers(weights: Weights) -> Iterator[str]:
+    """Codes as numbers; integers of few bits with what they are written into."""
+    most = EXCESS if weights.plan.exponent == 0 else 0
+    keeps = weights.excess is not None and weights.excess <= most
+    yield f"static constexpr int excess = {weights.excess if keeps else 0};"
+    yield from placed(weights) if keeps else ()
+    yield "template <int Step>"
+    yield "static WOOTZ_FN void numbers(const uint32_t* words, uint32_t (&a)[4]) {"
+    yield f"    {weights.name}_natural::{'placed' if keeps else 'values'}<Step>(words, a);"
+    yield "}"
 
 
 def _arranged(row: Row) -> Iterator[str]:
