@@ -46,8 +46,7 @@ struct Tile {
     static constexpr int table_at = sums_at + waiting * warps * sums * 4;
     static constexpr int x_at = table_at + (table ? 256 * 128 : 0);
 
-    // Each run's scale is multiplied into its sum. Of a row's four lanes each has the scales of a quarter of
-    // the runs.
+    // Whether each run's scale is multiplied into its sum.
     static constexpr bool scaled = Weight::scaled && !fold;
 
     // One row of x has the product's columns for itself: each has x of another part of the unit, so that a
@@ -74,6 +73,7 @@ struct Tile {
     static_assert(tokens == 1 || tokens == 8, "");
     static_assert(fold || Weight::run % 16 == 0, "scales that change within a step cannot wait for its sum");
     static_assert(!(fold && (linear || lift || table)) && !(linear && lift), "");
+    static_assert(!(linear && rest), "");
     static_assert(!table || (Weight::bits == 4 && !Weight::zeroed), "");
     static_assert(!spread || (parts * repeats == 8 && parts * part == Weight::steps), "");
     static_assert(!shift || (tokens == 1 && scaled && !linear && !lift && !table), "");

@@ -36,8 +36,7 @@ WOOTZ_FN uint32_t largest(uint32_t most, const uint4& v) {
 
 // The power of two that numbers as large as the warp's `most` may be multiplied by.
 WOOTZ_FN int lift_of(uint32_t most) {
-    most = most > 0xffff && (most >> 16) > (most & 0xffff) ? most >> 16 : most & 0xffff;
-    const int room = 253 - static_cast<int>(warp_max(most) >> 7);
+    const int room = 253 - static_cast<int>(warp_max(max(most >> 16, most & 0xffff)) >> 7);
     return room < 0 ? 0 : room < 127 ? room : 127;
 }
 
