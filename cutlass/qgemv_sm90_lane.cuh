@@ -121,9 +121,11 @@ WOOTZ_FN uint32_t load_byte(const uint8_t* from) {
 }
 
 // 2^(code - 127); 0 is 2^-127, 255 is NaN. A mantissa of ones makes numbers of the right kind of all, which
-// are twice as large, 0 as well, but for a last bit that rounding puts right.
+// are twice as large, 0 as well, but for a last bit: Doubled leaves it at that, else rounding puts it right.
+template <bool Doubled>
 WOOTZ_FN float power_of_code(uint32_t code) {
-    return fragment::as_float((code << 23) + 0x7fffff) * fragment::as_float(0x3f000001);
+    const float twice = fragment::as_float((code << 23) + 0x7fffff);
+    return Doubled ? twice : twice * fragment::as_float(0x3f000001);
 }
 
 // The numbers of the E4M3 codes in half-word `High` of a word.
@@ -173,8 +175,9 @@ template <class Tile>
 struct Scales<Tile, Levels::Powers> : Scales<Tile, Levels::Any> {
     WOOTZ_FN void load(const uint8_t* sides, const float*, int g, int first) {
         const uint8_t* from = sides + Tile::Weight::at(g, first, 0);
-        unroll<2 * Tile::shares>(
-            [&](auto i) { this->held[i.value / 2][i.value % 2] = power_of_code(load_byte(from + i.value)); });
+        unroll<2 * Tile::shares>([&](auto i) {
+            this->held[i.value / 2][i.value % 2] = power_of_code<Tile::doubled>(load_byte(from + i.value));
+        });
     }
 };
 

@@ -66,6 +66,8 @@ struct Tile {
     static constexpr int shares = Weight::runs / sharers;
     // Whether levels that are one per tensor wait for the sums of a tile.
     static constexpr bool rest = scaled && levels == Levels::Floats && Weight::tensors > 0;
+    // Whether scales are twice as large: with x lifted, sums are no larger than results for that.
+    static constexpr bool doubled = lift && levels == Levels::Powers;
 
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
     static constexpr bool held = (Weight::zeroed && !shift) || fold || linear;

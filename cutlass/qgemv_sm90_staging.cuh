@@ -34,10 +34,11 @@ WOOTZ_FN uint32_t largest(uint32_t most, const uint4& v) {
     return max_pair(most, max_pair(v.z & 0x7fff7fff, v.w & 0x7fff7fff));
 }
 
-// The power of two that numbers as large as the warp's `most` may be multiplied by.
+// The power of two that numbers as large as the warp's `most` may be multiplied by. Small numbers become no
+// larger than what decoders lack, half of it where scales are doubled.
 WOOTZ_FN int lift_of(uint32_t most) {
     const int room = 253 - static_cast<int>(warp_max(max(most >> 16, most & 0xffff)) >> 7);
-    return room < 0 ? 0 : room < 127 ? room : 127;
+    return room < 0 ? 0 : room < 125 ? room : 125;
 }
 
 template <class Type>
@@ -131,7 +132,7 @@ struct Factors {
 template <class Tile>
 WOOTZ_FN Factors factors(int lifted, const float* tensor) {
     if constexpr (Tile::fold) return {1, 1};
-    int power = Tile::Weight::exponent - lifted;
+    int power = Tile::Weight::exponent - lifted - Tile::doubled;
     uint32_t number = 127u << 23;
     if constexpr (Tile::rest) {
         float level = *tensor;
