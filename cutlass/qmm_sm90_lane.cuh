@@ -46,9 +46,8 @@ struct Scales {
             fill(sides, tensors, lane, usual,
                  [&](int, float level) { most = max(most, finite_bits(level)); });
             const int size = static_cast<int>(warp_max(most) >> 23) - 127;
-            // As much as leaves to be taken what the type has a number for.
-            const int most_taken = min(Weight::exponent - normal, 127);
-            const int taken = max(min(-normal - size, most_taken), Weight::exponent - Weight::bias);
+            // No more than usual, where no finite one is far; and what leaves a factor that the type has.
+            const int taken = max(min(-normal - size, Weight::exponent), Weight::exponent - Weight::bias);
             fill(sides, tensors, lane, [&](int) { return taken; }, [](int, float) {});
             const float factor = power_of(Weight::exponent - taken);
             rest = __shfl_sync(0xffffffff, Type::round(factor, factor), 0);  // known to be the warp's

@@ -256,6 +256,21 @@ def test_a_scale_that_is_no_number() -> None:
     assert np.isfinite(np.delete(found, 5, axis=1)).all()
 
 
+@pytest.mark.parametrize("fmt", ["fp4_f16", "fp4"])
+def test_an_infinite_scale_beside_small_ones(fmt: str) -> None:
+    """Its row has no numbers; rows that are decoded with it are as they would be without."""
+    given = scaled(fmt, "f16", 3, 264, [-12] * 16, 1)
+    expected = checks.expect("qmm_packed", {}, given, "f16")
+    q = unpack(given["w"])
+    q.fields["scale"][5, 3] = np.inf
+    with built([tile("qmm_packed", fmt, "n16", "f16")]) as (program, named):
+        what = next(iter(named.items()))
+        y, _ = outcome(program, "qmm_packed", *what, {**given, "w": prepack(q)}, 0, 2, "f16")
+    assert not np.isfinite(reference.to_double(y[:, 5], "f16")).any()
+    others = reference.Expected(*(np.delete(part, 5, axis=1) for part in (expected.value, expected.bound)))
+    assert reference.compare(np.delete(y, 5, axis=1), others, "f16").passed
+
+
 @pytest.mark.parametrize("columns", qmm.COLUMNS)
 def test_each_tile_of_groups(columns: int) -> None:
     """Of less than a part, of several, of a whole tile and more; none of one in the middle; rows between."""
