@@ -19,17 +19,52 @@ struct Folded : Weight {
     static constexpr bool powers = Powers;
 };
 
-// Packed pairs of scales (rows g and g + 8) of some runs of a unit. Of many runs each of a row's four lanes
-// converts every fourth; the pairs are handed round when they are used. If some in the warp are far, then
-// either all take as much as brings the largest close to the type's largest number (Far > 0), or far ones
-// take what makes normal numbers of them (Far < 0), and weights are multiplied by the rest.
-template <class Weight, bool Powers = Weight::powers>
-struct Scales {
-    using Type = typename Weight::Type;
+// Packed pairs (rows g and g + 8) of some runs of a unit. Of many runs each of a row's four lanes makes every
+// fourth; the pairs are handed round when they are used.
+template <class Weight>
+struct Runs {
     static constexpr int sharers = Weight::runs >= 4 ? 4 : 1, count = Weight::runs / sharers;
-    static constexpr int normal = 1 - Weight::bias;  // 2^normal is the smallest normal number
     uint32_t held[count];
-    uint32_t rest;   // Far > 0: what weights are multiplied by, twice
+
+    // body(Index<i>, run) for each that the lane holds.
+    template <class Body>
+    WOOTZ_FN static void each(int lane, Body&& body) {
+        unroll<count>([&](auto i) { body(i, i.value * sharers + (sharers > 1 ? lane % sharers : 0)); });
+    }
+    // What a run's lane has.
+    template <int Run>
+    WOOTZ_FN static uint32_t of_run(uint32_t own) {
+        if constexpr (sharers == 1) return own;
+        return __shfl_sync(0xffffffff, own, Run % sharers, sharers);
+    }
+    template <int Run>
+    WOOTZ_FN uint32_t pair() const {
+        return of_run<Run>(held[Run / sharers]);
+    }
+};
+
+// Zero points that are subtracted in the type.
+template <class Weight>
+struct Zeros : Runs<Weight> {
+    WOOTZ_FN void load(const uint8_t* sides, int lane) {
+        this->each(lane, [&](auto i, int run) {
+            const int g = lane >> 2;
+            this->held[i.value] = Weight::zero_bits(sides, g, run, 0) | Weight::zero_bits(sides, g, run, 1)
+                                                                            << 16;
+        });
+    }
+};
+
+// Scales. If some in the warp are far, then either all take as much as brings the largest close to the type's
+// largest number (Far > 0), or far ones take what makes normal numbers of them (Far < 0), and weights are
+// multiplied by the rest.
+template <class Weight, bool Powers = Weight::powers>
+struct Scales : Runs<Weight> {
+    using Type = typename Weight::Type;
+    using Base = Runs<Weight>;
+    using Base::held;
+    static constexpr int normal = 1 - Weight::bias;  // 2^normal is the smallest normal number
+    uint32_t rest;                                   // Far > 0: what weights are multiplied by, twice
     uint32_t which;  // Far < 0: bit 2 i + h: whether that of row g + 8 h in held[i] is far
     bool some_far;
 
@@ -64,9 +99,8 @@ struct Scales {
     // The scales times 2^taken(at); seen(at, scale): called with each.
     template <class Taken, class Seen>
     WOOTZ_FN void fill(const uint8_t* sides, const float* tensors, int lane, Taken&& taken, Seen&& seen) {
-        unroll<count>([&](auto i) {
+        Base::each(lane, [&](auto i, int run) {
             constexpr int at = 2 * i.value;
-            const int run = i.value * sharers + (sharers > 1 ? lane % sharers : 0);
             float levels[2];
             Weight::levels(sides, tensors, lane >> 2, run, levels);
             held[i.value] = Type::round(levels[0] * power_of(taken(at)), levels[1] * power_of(taken(at + 1)));
@@ -86,22 +120,12 @@ struct Scales {
         return bits < 0x7f800000 ? bits : 0;
     }
 
-    // What a run's lane has.
-    template <int Run>
-    WOOTZ_FN static uint32_t of_run(uint32_t own) {
-        if constexpr (sharers == 1) return own;
-        return __shfl_sync(0xffffffff, own, Run % sharers, sharers);
-    }
-    template <int Run>
-    WOOTZ_FN uint32_t pair() const {
-        return of_run<Run>(held[Run / sharers]);
-    }
     // What a run's weights are multiplied by, if some are far.
     template <int Run>
     WOOTZ_FN uint32_t lift() const {
         if constexpr (Weight::far > 0) return rest;
         constexpr float factor = power_of_2(normal);
-        const uint32_t bits = of_run<Run>(which) >> Run / sharers * 2;
+        const uint32_t bits = Base::template of_run<Run>(which) >> Run / Base::sharers * 2;
         return Type::round(bits & 1 ? factor : 1, bits & 2 ? factor : 1);
     }
 };
@@ -169,17 +193,20 @@ template <class Weight>
 struct Lane {
     using Type = typename Weight::Type;
     static constexpr bool scales = Weight::scaled && !Weight::fold_only;
+    static constexpr bool zeros = Weight::zeros_in_type && !Weight::fold_only;
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
-    static constexpr bool held = Weight::zeroed || Weight::fold_only;
+    static constexpr bool held = (Weight::zeroed && !zeros) || Weight::fold_only;
     int lane;
     uint32_t words[Weight::words];
     Scales<Weight> of;
+    Zeros<Weight> zero;
     const uint8_t* sides;
 
     WOOTZ_FN void load(const uint8_t* unit, const float* tensors) {
         load_words<Weight>(words, unit, lane);
         sides = unit + Weight::code_bytes;
         if constexpr (scales) of.load(sides, tensors, lane);
+        if constexpr (zeros) zero.load(sides, lane);
     }
 
     // Of bits that depend on every register that was loaded.
@@ -187,32 +214,37 @@ struct Lane {
         uint32_t bits = 0;
         unroll<Weight::vectors>([&](auto i) { bits |= words[4 * i.value]; });
         if constexpr (scales) unroll<Scales<Weight>::count>([&](auto i) { bits |= of.held[i.value]; });
+        if constexpr (zeros) unroll<Zeros<Weight>::count>([&](auto i) { bits |= zero.held[i.value]; });
         return bits;
     }
 
     // The weights of `Count` steps from step First on.
     template <int First, int Count>
     WOOTZ_FN void decode(const float* tensors, uint32_t (&a)[Count][4]) const {
+        // one(register, pair(Index<run>) of its row twice) -> what the register becomes.
+        const auto by_rows = [&](auto pair, auto one) {
+            unroll<Count>([&](auto i) {
+                const uint32_t both = pair(Index<(First + i.value) * 16 / Weight::run>{});
+                uint32_t (&to)[4] = a[i.value];
+                to[0] = one(to[0], both_low(both));
+                to[1] = one(to[1], both_high(both));
+                to[2] = one(to[2], both_low(both));
+                to[3] = one(to[3], both_high(both));
+            });
+        };
         unroll<Count>([&](auto i) {
             constexpr int step = First + i.value;
             if constexpr (Weight::fold_only) {
                 Weight::template decode_folded<step>(words, sides, tensors, lane, a[i.value]);
+            } else if constexpr (zeros) {
+                Weight::template whole<step>(words, a[i.value]);
             } else {
                 Weight::template decode<step>(words, sides, lane, a[i.value]);
             }
         });
+        if constexpr (zeros) by_rows([&](auto run) { return zero.template pair<run.value>(); }, Type::sub2);
         if constexpr (scales) {
-            // pair: of a run, rows g and g + 8.
-            const auto multiply = [&](auto pair) {
-                unroll<Count>([&](auto i) {
-                    const uint32_t both = pair(Index<(First + i.value) * 16 / Weight::run>{});
-                    uint32_t (&to)[4] = a[i.value];
-                    to[0] = Type::mul2(to[0], both_low(both));
-                    to[1] = Type::mul2(to[1], both_high(both));
-                    to[2] = Type::mul2(to[2], both_low(both));
-                    to[3] = Type::mul2(to[3], both_high(both));
-                });
-            };
+            const auto multiply = [&](auto pair) { by_rows(pair, Type::mul2); };
             const auto usual = [&](auto run) { return of.template pair<run.value>(); };
             const auto lift = [&](auto run) { return of.template lift<run.value>(); };
             if constexpr (!Weight::powers) {

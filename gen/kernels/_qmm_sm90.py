@@ -12,7 +12,7 @@ from math import frexp, gcd, isfinite
 
 from ..formats.axes import Format
 from ..formats.fragment import Fragment, fragment
-from ..lower.functor import KINDS, Weights, functor
+from ..lower.functor import KINDS, Weights, functor, zero_bits
 from ..lower.pairs import Kind
 from ..lower.wgmma import wgmmas
 from ..manifest.target import Target
@@ -194,7 +194,14 @@ def shared_text(
     weight = f"warpgroup::Folded<{weights.name}_rows, {', '.join(map(str, numbers))}>"
     widths = (width for tile in tiles for width in tile.widths)
     text = functor(fmt, dtype, target, weights.name, weights.bare)
-    return weight, (text, two_rows(weights), wgmmas(widths, dtype))
+    return weight, (text, two_rows(weights, members(weights)), wgmmas(widths, dtype))
+
+
+def members(weights: Weights) -> Iterator[str]:
+    """What a lane reads beside scales."""
+    zeros = [*zero_bits(weights)]
+    yield f"static constexpr bool zeros_in_type = {str(bool(zeros)).lower()};"
+    yield from zeros
 
 
 def decoder(fmt: Format, dtype: str, target: Target) -> Weights:

@@ -10,9 +10,10 @@ from ..lower.functor import Weights
 from ..lower.pairs import table_text
 
 
-def two_rows(weights: Weights) -> str:
-    """A decoder that has the scales of two rows, and for a table the bits of each code's number."""
-    name, lines = f"{weights.name}_rows", [*_levels(weights)]
+def two_rows(weights: Weights, more: Iterable[str] = ()) -> str:
+    """A decoder that has the scales of two rows, for a table the bits of each code's number, and `more`
+    members."""
+    name, lines = f"{weights.name}_rows", [*_levels(weights), *more]
     numbers = ""
     if looked_up(weights):
         values = (ldexp(value, -weights.plan.exponent) for value in weights.fmt.element.values())

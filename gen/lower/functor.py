@@ -206,13 +206,21 @@ class _Text(Weights):
         """The zero points of a register in the type; fused, with the power that integers are decoded with."""
         zero = self.fmt.zero
         assert zero is not None
+        if self.fused is not None or zero.element.type == self.kind.name:
+            return self.packed_bits(self.zero_of)
+        return self.packed_f32(lambda j: f"zero(sides, g, {j}, half)")
+
+    def zero_of(self, j: str) -> str:
+        """The bits of run `j`'s zero point in the type, as of `packed_zero`."""
+        zero = self.fmt.zero
+        assert zero is not None
         if self.fused is not None:
             flipped, _ = integer_of(zero.element)
             change = f" ^ {flipped}u" if flipped else ""
-            return self.packed_bits(lambda j: f"(({self.stored('zero', j)}{change}) + {self.fused}u)")
+            return f"(({self.stored('zero', j)}{change}) + {self.fused}u)"
         if zero.element.type == self.kind.name:
-            return self.packed_bits(lambda j: self.stored("zero", j))
-        return self.packed_f32(lambda j: f"zero(sides, g, {j}, half)")
+            return self.stored("zero", j)
+        return f"(Type::round(zero(sides, g, {j}, half), 0.0f) & 0xffff)"
 
     def packed_scale(self) -> str:
         """The scales of a register in the type."""
@@ -356,6 +364,22 @@ def placed(weights: Weights) -> Iterator[str]:
         raise ValueError(f"the codes of {weights.fmt.name} are no integers that {weights.kind.name} takes")
     text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
     yield from text.steps("placed", Plan(True, 0, by_mantissa(text.question, 1 << weights.kind.mantissa)))
+
+
+def zero_bits(weights: Weights) -> Iterator[str]:
+    """Lines of members for zero points that are subtracted in the type: whole<Step>(words, a), what they are
+    subtracted from, and zero_bits(sides, g, j, half), a zero point's bits. None for others."""
+    if weights.code_zero is None or not (weights.fused is not None or weights.in_type):
+        return
+    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    first = "values" if weights.fused is None else "placed"
+    yield "template <int Step>"
+    yield "static WOOTZ_FN void whole(const uint32_t* words, uint32_t (&a)[4]) {"
+    yield f"    {weights.name}::template {first}<Step>(words, a);"
+    yield "}"
+    yield "static WOOTZ_FN uint32_t zero_bits(const uint8_t* sides, int g, int j, int half) {"
+    yield f"    return {text.zero_of('j')};"
+    yield "}"
 
 
 def functor(

@@ -271,6 +271,26 @@ def test_an_infinite_scale_beside_small_ones(fmt: str) -> None:
     assert reference.compare(np.delete(y, 5, axis=1), others, "f16").passed
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("columns", [16, 64])
+def test_zero_points_of_codes(dtype: str, columns: int) -> None:
+    given = operands("qmm_packed", "uint4_z", dtype, m=columns, n=70, k=1032)
+    check("qmm_packed", tile("qmm_packed", "uint4_z", f"n{columns}", dtype), given, dtype=dtype)
+
+
+def test_a_mistake_with_zero_points_is_found() -> None:
+    given = operands("qmm_packed", "uint4_z", m=9, n=70, k=520)
+    with built(
+        [tile("qmm_packed", "uint4_z", "n16")],
+        planted("zero_bits(sides, g, run, 1)", "zero_bits(sides, g, run, 0)"),
+    ) as (
+        program,
+        named,
+    ):
+        _, compared = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 2)
+    assert not compared.passed
+
+
 @pytest.mark.parametrize("columns", qmm.COLUMNS)
 def test_each_tile_of_groups(columns: int) -> None:
     """Of less than a part, of several, of a whole tile and more; none of one in the middle; rows between."""
