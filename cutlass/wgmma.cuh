@@ -44,6 +44,15 @@ WOOTZ_FN int anew(int value) {
     return value;
 }
 
+// The same number, of which the compiler does not know that all lanes have it: it stays in a register, where
+// it would be copied from a uniform one for each use.
+WOOTZ_FN uint32_t kept(uint32_t value) {
+    asm("{\n.reg .b32 below;\nmov.b32 below, %%lanemask_lt;\nand.b32 below, below, 0x80000000;\n"
+        "add.u32 %0, %0, below;\n}"
+        : "+r"(value));
+    return value;
+}
+
 // A pair of 16-bit numbers that are both the low one, or the high one: an operand of arithmetic on pairs, and
 // no instruction.
 WOOTZ_FN uint32_t both_low(uint32_t pair) {

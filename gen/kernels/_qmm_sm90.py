@@ -6,18 +6,18 @@ tiles left over when all have had the same number are cut along k, and their sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import frexp, gcd, isfinite
 
 from ..formats.axes import Format
 from ..formats.fragment import Fragment, fragment
 from ..lower.functor import KINDS, Weights, functor, zero_bits
-from ..lower.pairs import Kind
+from ..lower.pairs import Kind, bytes_apart
 from ..lower.wgmma import wgmmas
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance, TensorMap
-from ._two_rows import two_rows
+from ._two_rows import looked_up, struct, two_rows
 
 ROWS = 128
 COLUMNS = 16, 32, 64, 128, 256
@@ -191,10 +191,11 @@ def shared_text(
     weights = decoder(fmt, dtype, target)
     kind, exponent = weights.kind, weights.plan.exponent
     numbers = *far(fmt, kind, exponent), kind.bias, str(powers(weights)).lower()
-    weight = f"warpgroup::Folded<{weights.name}_rows, {', '.join(map(str, numbers))}>"
+    weight = f"warpgroup::Folded<{weights.name}_lanes, {', '.join(map(str, numbers))}>"
     widths = (width for tile in tiles for width in tile.widths)
     text = functor(fmt, dtype, target, weights.name, weights.bare)
-    return weight, (text, two_rows(weights, members(weights)), wgmmas(widths, dtype))
+    lanes = struct(f"{weights.name}_lanes", f"{weights.name}_rows", members(weights))
+    return weight, (text, two_rows(weights), lanes, wgmmas(widths, dtype))
 
 
 def members(weights: Weights) -> Iterator[str]:
@@ -202,6 +203,17 @@ def members(weights: Weights) -> Iterator[str]:
     zeros = [*zero_bits(weights)]
     yield f"static constexpr bool zeros_in_type = {str(bool(zeros)).lower()};"
     yield from zeros
+    if looked_up(weights):
+        yield "template <int Step>"
+        yield "static WOOTZ_FN void decode(const uint32_t* words, const uint8_t*, int, uint32_t (&a)[4]) {"
+        yield f"    fragment::pick16_word(a, words[Step], {', '.join(_kept(weights.entries))});"
+        yield "}"
+
+
+def _kept(entries: Sequence[int]) -> Iterator[str]:
+    """A table's words. Of the two words that an instruction chooses from one may be a part of it."""
+    for i, word in enumerate(bytes_apart(entries)):
+        yield word if i % 2 else f"warpgroup::kept({word})"
 
 
 def decoder(fmt: Format, dtype: str, target: Target) -> Weights:

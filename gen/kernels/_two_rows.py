@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import ldexp
 
 from ..formats.layout import SCALE_FIELDS
 from ..lower.functor import Weights
 from ..lower.pairs import table_text
 
 
-def two_rows(weights: Weights, more: Iterable[str] = ()) -> str:
-    """A decoder that has the scales of two rows, for a table the bits of each code's number, and `more`
-    members."""
-    name, lines = f"{weights.name}_rows", [*_levels(weights), *more]
+def two_rows(weights: Weights) -> str:
+    """A decoder that has the scales of two rows, and for a table the bits of each code's number."""
+    name, lines = f"{weights.name}_rows", [*_levels(weights)]
     numbers = ""
     if looked_up(weights):
-        values = (ldexp(value, -weights.plan.exponent) for value in weights.fmt.element.values())
-        bits = [f"0x{weights.kind.bits(value):04x}" for value in values]
+        bits = [f"0x{entry:04x}" for entry in weights.entries]
         numbers = table_text(f"{name}_numbers", "uint16_t", bits)
         lines.append(f"static WOOTZ_FN uint32_t number(uint32_t code) {{ return {name}_numbers[code]; }}")
     return numbers + struct(name, weights.name, lines)

@@ -357,19 +357,19 @@ def _by_table(q: Question) -> Plan:
         name = f"{q.name}_numbers"
         table = table_text(name, "uint16_t", [f"0x{v:04x}" for v in entries])
         return Plan(exact, exponent, tuple(f"fragment::pick({c}, {name})" for c in codes), tables=(table,))
-    constants = _bytes_apart(entries)
+    constants = ", ".join(bytes_apart(entries))
     if bits == 4 and q.plain:
         return Plan(exact, exponent, steps=((f"fragment::pick16_word(a, w[0], {constants});",),))
     pick = "pick16" if bits == 4 else "pick8"
     return Plan(exact, exponent, tuple(f"fragment::{pick}({c}, {constants})" for c in codes))
 
 
-def _bytes_apart(entries: Sequence[int]) -> str:
+def bytes_apart(entries: Sequence[int]) -> list[str]:
     """Words of the low bytes and of the high bytes, 8 or 16 entries (the rest 0)."""
     whole = [*entries, *[0] * (8 - len(entries))]
     parts = [bytes(v >> shift & 255 for v in whole) for shift in (0, 8)]
     words = [int.from_bytes(part[i : i + 4], "little") for part in parts for i in range(0, len(part), 4)]
-    return ", ".join(f"0x{w:08x}" for w in words)
+    return [f"0x{w:08x}" for w in words]
 
 
 def table_text(name: str, type: str, entries: Sequence[str]) -> str:

@@ -273,9 +273,10 @@ def test_an_infinite_scale_beside_small_ones(fmt: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("columns", [16, 64])
-def test_zero_points_of_codes(dtype: str, columns: int) -> None:
-    given = operands("qmm_packed", "uint4_z", dtype, m=columns, n=70, k=1032)
-    check("qmm_packed", tile("qmm_packed", "uint4_z", f"n{columns}", dtype), given, dtype=dtype)
+@pytest.mark.parametrize("name", ["uint4_z", "nf4"])
+def test_zero_points_and_tables(name: str, dtype: str, columns: int) -> None:
+    given = operands("qmm_packed", name, dtype, m=columns, n=70, k=1032)
+    check("qmm_packed", tile("qmm_packed", name, f"n{columns}", dtype), given, dtype=dtype)
 
 
 def test_a_mistake_with_zero_points_is_found() -> None:
