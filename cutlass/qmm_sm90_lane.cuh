@@ -71,9 +71,13 @@ struct Scales : Runs<Weight> {
     WOOTZ_FN void load(const uint8_t* sides, const float* tensors, int lane) {
         const auto usual = [](int) { return Weight::exponent; };
         which = 0;
-        fill(sides, tensors, lane, usual, [&](int at, float level) { which |= is_far(level) << at; });
+        float largest = 0;
+        fill(sides, tensors, lane, usual, [&](int at, float level) {
+            if constexpr (Weight::far > 0) largest = fmaxf(largest, fabsf(level));
+            if constexpr (Weight::far < 0) which |= is_far(level) << at;
+        });
         if constexpr (Weight::far == 0) return;
-        some_far = __any_sync(0xffffffff, which != 0);
+        some_far = __any_sync(0xffffffff, Weight::far > 0 ? is_far(largest) : which != 0);
         rest = 0;
         if (!some_far) return;
         if constexpr (Weight::far > 0) {
@@ -201,12 +205,17 @@ struct Lane {
     Scales<Weight> of;
     Zeros<Weight> zero;
     const uint8_t* sides;
+    // Where an integer's offset is last: what scales are multiplied by for it; of the run at hand, what codes
+    // are multiplied by, and what is added.
+    uint32_t offset, factor, addend;
 
     WOOTZ_FN void load(const uint8_t* unit, const float* tensors) {
         load_words<Weight>(words, unit, lane);
         sides = unit + Weight::code_bytes;
         if constexpr (scales) of.load(sides, tensors, lane);
         if constexpr (zeros) zero.load(sides, lane);
+        if constexpr (Weight::offset_last)
+            offset = of.some_far ? Type::mul2(Weight::offset, of.rest) : Weight::offset;
     }
 
     // Of bits that depend on every register that was loaded.
@@ -220,7 +229,7 @@ struct Lane {
 
     // The weights of `Count` steps from step First on.
     template <int First, int Count>
-    WOOTZ_FN void decode(const float* tensors, uint32_t (&a)[Count][4]) const {
+    WOOTZ_FN void decode(const float* tensors, uint32_t (&a)[Count][4]) {
         // one(register, pair(Index<run>) of its row twice) -> what the register becomes.
         const auto by_rows = [&](auto pair, auto one) {
             unroll<Count>([&](auto i) {
@@ -238,12 +247,16 @@ struct Lane {
                 Weight::template decode_folded<step>(words, sides, tensors, lane, a[i.value]);
             } else if constexpr (zeros) {
                 Weight::template whole<step>(words, a[i.value]);
+            } else if constexpr (Weight::offset_last) {
+                Weight::template subnormal<step>(words, a[i.value]);
             } else {
                 Weight::template decode<step>(words, sides, lane, a[i.value]);
             }
         });
         if constexpr (zeros) by_rows([&](auto run) { return zero.template pair<run.value>(); }, Type::sub2);
-        if constexpr (scales) {
+        if constexpr (Weight::offset_last) {
+            take_offset<First>(a);
+        } else if constexpr (scales) {
             const auto multiply = [&](auto pair) { by_rows(pair, Type::mul2); };
             const auto usual = [&](auto run) { return of.template pair<run.value>(); };
             const auto lift = [&](auto run) { return of.template lift<run.value>(); };
@@ -261,6 +274,29 @@ struct Lane {
                 multiply(usual);
             }
         }
+    }
+
+    // Codes become weights.
+    template <int First, int Count>
+    WOOTZ_FN void take_offset(uint32_t (&a)[Count][4]) {
+        if (of.some_far) {
+            unroll<4 * Count>([&](auto i) {
+                uint32_t& one = a[i.value / 4][i.value % 4];
+                one = Type::mul2(one, of.rest);
+            });
+        }
+        unroll<4 * Count>([&](auto i) {
+            constexpr int pair = 4 * First + i.value;
+            constexpr uint32_t smaller = Weight::smaller(pair);
+            if constexpr (pair * 4 % Weight::run == 0) {
+                factor = of.template pair<pair * 4 / Weight::run>();
+                addend = Type::mul2(factor, offset);
+            }
+            const uint32_t mine = smaller == 0 ? factor : Type::mul2(factor, smaller);
+            uint32_t& to = a[i.value / 4][i.value % 4];
+            to = i.value % 2 ? Type::fma2(to, both_high(mine), both_high(addend))
+                             : Type::fma2(to, both_low(mine), both_low(addend));
+        });
     }
 };
 

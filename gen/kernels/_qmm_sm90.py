@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from math import frexp, gcd, isfinite
 
 from ..formats.axes import Format
-from ..formats.fragment import Fragment, fragment
-from ..lower.functor import KINDS, Weights, functor, zero_bits
-from ..lower.pairs import Kind, bytes_apart
+from ..formats.fragment import PERIOD, Fragment, fragment
+from ..lower.functor import KINDS, Weights, functor, subnormals, zero_bits
+from ..lower.pairs import Kind, bytes_apart, integer_of
 from ..lower.wgmma import wgmmas
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance, TensorMap
@@ -32,6 +32,10 @@ CHUNK = 64
 
 MANY = 20
 """Code words of a lane beside which two batches of four steps leave too few registers."""
+
+LESS = 8
+"""Where codes are subnormal numbers, weights enter the product 2^LESS smaller: their scales have no room
+otherwise."""
 
 WORDS = 24
 """Code words of a lane that leave a tile of 64 columns in two groups enough registers."""
@@ -189,8 +193,8 @@ def shared_text(
 ) -> tuple[str, tuple[str, ...]]:
     """The decoder's type, and the texts that it and the tiles need."""
     weights = decoder(fmt, dtype, target)
-    kind, exponent = weights.kind, weights.plan.exponent
-    numbers = *far(fmt, kind, exponent), kind.bias, str(powers(weights)).lower()
+    kind = weights.kind
+    numbers = *far(fmt, kind, taken(weights)), kind.bias, str(powers(weights)).lower()
     weight = f"warpgroup::Folded<{weights.name}_lanes, {', '.join(map(str, numbers))}>"
     widths = (width for tile in tiles for width in tile.widths)
     text = functor(fmt, dtype, target, weights.name, weights.bare)
@@ -199,15 +203,46 @@ def shared_text(
 
 
 def members(weights: Weights) -> Iterator[str]:
-    """What a lane reads beside scales."""
-    zeros = [*zero_bits(weights)]
+    """What a lane reads beside scales, and how."""
+    zeros, last = [*zero_bits(weights)], offset_last(weights)
     yield f"static constexpr bool zeros_in_type = {str(bool(zeros)).lower()};"
+    yield f"static constexpr bool offset_last = {str(last).lower()};"
+    yield f"static constexpr int less = {LESS if last else 0};"
     yield from zeros
+    if last:
+        lines, at = subnormals(weights)
+        kind, (_, offset) = weights.kind, integer_of(weights.fmt.element)
+        exponent = taken(weights)
+        yield f"static constexpr int exponent = {exponent};"
+        yield f"static constexpr uint32_t offset = {kind.pair(-offset * 2.0 ** -(exponent + LESS))};"
+        yield "static WOOTZ_FN constexpr uint32_t smaller(int pair) {"
+        smaller = ", ".join(kind.pair(0.5 ** (t - min(at))) if t > min(at) else "0" for t in at)
+        yield f"    constexpr uint32_t powers[] = {{{smaller}}};"
+        yield f"    return powers[pair % {PERIOD}];"
+        yield "}"
+        yield from lines
     if looked_up(weights):
         yield "template <int Step>"
         yield "static WOOTZ_FN void decode(const uint32_t* words, const uint8_t*, int, uint32_t (&a)[4]) {"
         yield f"    fragment::pick16_word(a, words[Step], {', '.join(_kept(weights.entries))});"
         yield "}"
+
+
+def offset_last(weights: Weights) -> bool:
+    """Whether an integer's offset is taken away as it is scaled, by one operation that rounds once: codes are
+    subnormal numbers, and the offset times a scale is one of the type."""
+    element, (_, offset) = weights.fmt.element, integer_of(weights.fmt.element)
+    suits = element.kind == "int" and element.bits <= weights.kind.mantissa and not offset & (offset - 1)
+    alone = weights.fmt.zero is None and not weights.fold_only and bool(weights.fmt.scales)
+    return suits and alone and weights.kind.name == "bf16" and not powers(weights)
+
+
+def taken(weights: Weights) -> int:
+    """The exponent of the power of two that scales take beside what they are."""
+    if not offset_last(weights):
+        return weights.plan.exponent
+    _, at = subnormals(weights)
+    return weights.kind.bias + weights.kind.mantissa - 1 - min(at) - LESS
 
 
 def _kept(entries: Sequence[int]) -> Iterator[str]:

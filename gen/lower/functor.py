@@ -15,7 +15,7 @@ from ..formats.axes import Element, Format, f32_bits
 from ..formats.fragment import PERIOD, STEP, Side
 from ..formats.layout import SCALE_FIELDS
 from ..manifest.target import Target
-from .pairs import KINDS, Plan, by_mantissa, code_pieces, gather, integer_of, magic, table_text
+from .pairs import KINDS, Plan, by_mantissa, code_pieces, gather, integer_of, magic, subnormal, table_text
 from .weights import Weights
 
 __all__ = ["KINDS", "Weights", "functor", "placed"]
@@ -380,6 +380,14 @@ def zero_bits(weights: Weights) -> Iterator[str]:
     yield "static WOOTZ_FN uint32_t zero_bits(const uint8_t* sides, int g, int j, int half) {"
     yield f"    return {text.zero_of('j')};"
     yield "}"
+
+
+def subnormals(weights: Weights) -> tuple[list[str], list[int]]:
+    """Lines of a member subnormal<Step>(words, a): integers' codes, without their offset, as the least
+    numbers of the type; and the place of each pair's lowest bit, of a period."""
+    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    pairs, at = subnormal(text.question)
+    return [*text.steps("subnormal", Plan(True, 0, pairs))], at
 
 
 def functor(

@@ -229,6 +229,16 @@ def magic(q: Question, at: Sequence[int]) -> list[str]:
     ]
 
 
+def subnormal(q: Question) -> tuple[tuple[str, ...], list[int]]:
+    """code ^ flip, as the least numbers of the type, and the places of their lowest bits."""
+    at = _places(q.positions, q.element.bits, q.kind.mantissa - q.element.bits)
+    flipped, _ = integer_of(q.element)
+    moved = [code_pieces(p, t) for p, t in zip(q.positions, at)]
+    if not flipped:
+        return tuple(map(gather, moved)), at
+    return tuple(flip(m, f"0x{(flipped << t) * 0x10001:08x}") for m, t in zip(moved, at)), at
+
+
 def by_mantissa(q: Question, rest: int) -> tuple[str, ...]:
     """(code ^ flip) + rest, by writing the code into the mantissa of a power of two and subtracting what that
     is more; where a code does not lie at the mantissa's end, a multiplication by a power of two rides on the

@@ -160,6 +160,10 @@ SCALES = {
     ("mxint4", "bf16"): [-127, -126, 0, 90],
     ("fp4", "bf16"): [-140, -60, 0, 1, 2, 80],
     ("nvfp8_f16", "bf16"): [-20, 0, 15],
+    ("int2", "bf16"): [-117, 0, 3, 60, 126],
+    ("int3_f16", "bf16"): [-14, 0, 2, 3, 15],
+    ("int4", "bf16"): [-117, -60, 1, 3, 120],
+    ("int6", "bf16"): [-117, 2, 121],
     ("int4", "f16"): [-24, -14, -13, 0, 6],
     ("int6", "f16"): [-18, -16, -14, 0],
     ("fp4_f16", "f16"): [-24, -8, 0, 1, 2],
@@ -215,12 +219,16 @@ def test_neighbours_of_any_scale(fmt: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("fmt", "dtype", "old", "new"),
     [
-        ("fp4", "bf16", "some_far = __any_sync(0xffffffff, which != 0)", "some_far = false"),
+        ("fp4", "bf16", "Weight::far > 0 ? is_far(largest)", "Weight::far > 0 ? false"),
+        ("int4", "bf16", "Weight::far > 0 ? is_far(largest)", "Weight::far > 0 ? false"),
         ("mxfp4", "bf16", "return codes & tops", "return 0"),
         ("mxint4", "bf16", "(codes - ones) & ~codes", "0"),
         ("mxfp4", "bf16", "if constexpr (Weight::exponent != 0) multiply(lift);", ""),
         ("fp4_f16", "f16", "if (of.some_far) multiply(lift);", ";"),
         ("int6", "f16", "size < bound &&", "false &&"),
+        ("int4", "bf16", "? Type::mul2(Weight::offset, of.rest) :", "? Weight::offset :"),
+        ("int2", "bf16", "smaller == 0 ?", "true ?"),
+        ("int4", "bf16", "sums[i] *= power_of_2(Weight::less)", ""),
     ],
 )
 def test_a_mistake_with_scales_is_found(fmt: str, dtype: str, old: str, new: str) -> None:
