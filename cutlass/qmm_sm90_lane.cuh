@@ -64,7 +64,8 @@ struct Scales : Runs<Weight> {
     using Base = Runs<Weight>;
     using Base::held;
     static constexpr int normal = 1 - Weight::bias;  // 2^normal is the smallest normal number
-    uint32_t rest;                                   // Far > 0: what weights are multiplied by, twice
+    int taken;       // Far > 0: the exponent of the power of two that is in held
+    uint32_t rest;   // Far > 0: what weights are multiplied by, twice
     uint32_t which;  // Far < 0: bit 2 i + h: whether that of row g + 8 h in held[i] is far
     bool some_far;
 
@@ -79,6 +80,7 @@ struct Scales : Runs<Weight> {
         if constexpr (Weight::far == 0) return;
         some_far = __any_sync(0xffffffff, Weight::far > 0 ? is_far(largest) : which != 0);
         rest = 0;
+        taken = Weight::exponent;
         if (!some_far) return;
         if constexpr (Weight::far > 0) {
             uint32_t most = 0;
@@ -86,7 +88,7 @@ struct Scales : Runs<Weight> {
                  [&](int, float level) { most = max(most, finite_bits(level)); });
             const int size = static_cast<int>(warp_max(most) >> 23) - 127;
             // No more than usual, where no finite one is far; and what leaves a factor that the type has.
-            const int taken = max(min(-normal - size, Weight::exponent), Weight::exponent - Weight::bias);
+            taken = max(min(-normal - size, Weight::exponent), Weight::exponent - Weight::bias);
             fill(sides, tensors, lane, [&](int) { return taken; }, [](int, float) {});
             const float factor = power_of(Weight::exponent - taken);
             rest = __shfl_sync(0xffffffff, Type::round(factor, factor), 0);  // known to be the warp's
@@ -192,22 +194,58 @@ struct Scales<Weight, true> {
     }
 };
 
+// What is added to integers after scaling, and what rounding it and the scales has taken away.
+template <class Weight>
+struct Added {
+    using Type = typename Weight::Type;
+    Runs<Weight> scale_rest, addend, addend_rest;
+    static constexpr int count = Runs<Weight>::count;
+
+    WOOTZ_FN void load(const uint8_t* sides, const float* tensors, int lane, const Scales<Weight>& of) {
+        const float power = Scales<Weight>::power_of(of.taken);
+        Runs<Weight>::each(lane, [&](auto i, int run) {
+            const int g = lane >> 2;
+            float levels[2];
+            Weight::levels(sides, tensors, g, run, levels);
+            scale_rest.held[i.value] = less(levels[0] * power, levels[1] * power, of.held[i.value]);
+            constexpr float smaller = power_of_2(-Weight::less);
+            const float low = Weight::added(sides, levels[0], g, run, 0) * smaller,
+                        high = Weight::added(sides, levels[1], g, run, 1) * smaller;
+            addend.held[i.value] = Type::round(low, high);
+            addend_rest.held[i.value] = less(low, high, addend.held[i.value]);
+        });
+    }
+    WOOTZ_FN static uint32_t less(float low, float high, uint32_t pair) {
+        return Type::round(low - Type::low(pair), high - Type::high(pair));
+    }
+    WOOTZ_FN uint32_t loaded() const {
+        uint32_t bits = 0;
+        unroll<count>([&](auto i) {
+            bits |= scale_rest.held[i.value] | addend.held[i.value] | addend_rest.held[i.value];
+        });
+        return bits;
+    }
+};
+
 // What a lane keeps of a unit: its words, and scales.
 template <class Weight>
 struct Lane {
     using Type = typename Weight::Type;
-    static constexpr bool scales = Weight::scaled && !Weight::fold_only;
-    static constexpr bool zeros = Weight::zeros_in_type && !Weight::fold_only;
+    static constexpr bool folded = Weight::fold_only && !Weight::added_apart;
+    static constexpr bool scales = Weight::scaled && !folded;
+    static constexpr bool zeros = Weight::zeros_in_type && !folded;
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
-    static constexpr bool held = (Weight::zeroed && !zeros) || Weight::fold_only;
+    static constexpr bool held = (Weight::zeroed && !zeros) || folded;
     int lane;
     uint32_t words[Weight::words];
     Scales<Weight> of;
     Zeros<Weight> zero;
+    Added<Weight> added;
     const uint8_t* sides;
-    // Where an integer's offset is last: what scales are multiplied by for it; of the run at hand, what codes
-    // are multiplied by, and what is added.
-    uint32_t offset, factor, addend;
+    // Where an integer's offset is last, what scales are multiplied by for it.
+    uint32_t offset;
+    // Of the run at hand, what codes are multiplied by, and what is added; of both, what is lost by rounding.
+    uint32_t factor, addend, factor_rest, addend_rest;
 
     WOOTZ_FN void load(const uint8_t* unit, const float* tensors) {
         load_words<Weight>(words, unit, lane);
@@ -216,6 +254,7 @@ struct Lane {
         if constexpr (zeros) zero.load(sides, lane);
         if constexpr (Weight::offset_last)
             offset = of.some_far ? Type::mul2(Weight::offset, of.rest) : Weight::offset;
+        if constexpr (Weight::added_apart) added.load(sides, tensors, lane, of);
     }
 
     // Of bits that depend on every register that was loaded.
@@ -224,6 +263,7 @@ struct Lane {
         unroll<Weight::vectors>([&](auto i) { bits |= words[4 * i.value]; });
         if constexpr (scales) unroll<Scales<Weight>::count>([&](auto i) { bits |= of.held[i.value]; });
         if constexpr (zeros) unroll<Zeros<Weight>::count>([&](auto i) { bits |= zero.held[i.value]; });
+        if constexpr (Weight::added_apart) bits |= added.loaded();
         return bits;
     }
 
@@ -243,19 +283,19 @@ struct Lane {
         };
         unroll<Count>([&](auto i) {
             constexpr int step = First + i.value;
-            if constexpr (Weight::fold_only) {
+            if constexpr (folded) {
                 Weight::template decode_folded<step>(words, sides, tensors, lane, a[i.value]);
             } else if constexpr (zeros) {
                 Weight::template whole<step>(words, a[i.value]);
-            } else if constexpr (Weight::offset_last) {
+            } else if constexpr (Weight::offset_last || Weight::added_apart) {
                 Weight::template subnormal<step>(words, a[i.value]);
             } else {
                 Weight::template decode<step>(words, sides, lane, a[i.value]);
             }
         });
         if constexpr (zeros) by_rows([&](auto run) { return zero.template pair<run.value>(); }, Type::sub2);
-        if constexpr (Weight::offset_last) {
-            take_offset<First>(a);
+        if constexpr (Weight::offset_last || Weight::added_apart) {
+            scale_codes<First>(a);
         } else if constexpr (scales) {
             const auto multiply = [&](auto pair) { by_rows(pair, Type::mul2); };
             const auto usual = [&](auto run) { return of.template pair<run.value>(); };
@@ -276,9 +316,9 @@ struct Lane {
         }
     }
 
-    // Codes become weights.
+    // Codes that are subnormal numbers become weights.
     template <int First, int Count>
-    WOOTZ_FN void take_offset(uint32_t (&a)[Count][4]) {
+    WOOTZ_FN void scale_codes(uint32_t (&a)[Count][4]) {
         if (of.some_far) {
             unroll<4 * Count>([&](auto i) {
                 uint32_t& one = a[i.value / 4][i.value % 4];
@@ -286,17 +326,31 @@ struct Lane {
             });
         }
         unroll<4 * Count>([&](auto i) {
-            constexpr int pair = 4 * First + i.value;
-            constexpr uint32_t smaller = Weight::smaller(pair);
+            constexpr int pair = 4 * First + i.value, run = pair * 4 / Weight::run;
             if constexpr (pair * 4 % Weight::run == 0) {
-                factor = of.template pair<pair * 4 / Weight::run>();
-                addend = Type::mul2(factor, offset);
+                factor = of.template pair<run>();
+                if constexpr (Weight::added_apart) {
+                    addend = added.addend.template pair<run>();
+                    factor_rest = added.scale_rest.template pair<run>();
+                    addend_rest = added.addend_rest.template pair<run>();
+                } else {
+                    addend = Type::mul2(factor, offset);
+                }
             }
-            const uint32_t mine = smaller == 0 ? factor : Type::mul2(factor, smaller);
             uint32_t& to = a[i.value / 4][i.value % 4];
-            to = i.value % 2 ? Type::fma2(to, both_high(mine), both_high(addend))
-                             : Type::fma2(to, both_low(mine), both_low(addend));
+            const uint32_t code = to;
+            to = scaled<pair>(code, factor, addend);
+            if constexpr (Weight::added_apart)
+                to = Type::add2(to, scaled<pair>(code, factor_rest, addend_rest));
         });
+    }
+    // The code of a register of the row that is its own, times a factor, and more.
+    template <int Pair>
+    WOOTZ_FN static uint32_t scaled(uint32_t code, uint32_t by, uint32_t more) {
+        constexpr uint32_t smaller = Weight::smaller(Pair);
+        if constexpr (smaller != 0) by = Type::mul2(by, smaller);
+        return Pair % 2 ? Type::fma2(code, both_high(by), both_high(more))
+                        : Type::fma2(code, both_low(by), both_low(more));
     }
 };
 

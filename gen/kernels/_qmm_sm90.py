@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import frexp, gcd, isfinite
 
 from ..formats.axes import Format
-from ..formats.fragment import PERIOD, Fragment, fragment
+from ..formats.fragment import PERIOD, STEP, Fragment, fragment
 from ..lower.functor import KINDS, Weights, functor, subnormals, zero_bits
 from ..lower.pairs import Kind, bytes_apart, integer_of
 from ..lower.wgmma import wgmmas
@@ -204,23 +204,13 @@ def shared_text(
 
 def members(weights: Weights) -> Iterator[str]:
     """What a lane reads beside scales, and how."""
-    zeros, last = [*zero_bits(weights)], offset_last(weights)
+    zeros, last, apart = [*zero_bits(weights)], offset_last(weights), added_apart(weights)
     yield f"static constexpr bool zeros_in_type = {str(bool(zeros)).lower()};"
-    yield f"static constexpr bool offset_last = {str(last).lower()};"
-    yield f"static constexpr int less = {LESS if last else 0};"
+    yield f"static constexpr bool offset_last = {str(last).lower()}, added_apart = {str(apart).lower()};"
+    yield f"static constexpr int less = {LESS if last or apart else 0};"
     yield from zeros
-    if last:
-        lines, at = subnormals(weights)
-        kind, (_, offset) = weights.kind, integer_of(weights.fmt.element)
-        exponent = taken(weights)
-        yield f"static constexpr int exponent = {exponent};"
-        yield f"static constexpr uint32_t offset = {kind.pair(-offset * 2.0 ** -(exponent + LESS))};"
-        yield "static WOOTZ_FN constexpr uint32_t smaller(int pair) {"
-        smaller = ", ".join(kind.pair(0.5 ** (t - min(at))) if t > min(at) else "0" for t in at)
-        yield f"    constexpr uint32_t powers[] = {{{smaller}}};"
-        yield f"    return powers[pair % {PERIOD}];"
-        yield "}"
-        yield from lines
+    if last or apart:
+        yield from _subnormal(weights)
     if looked_up(weights):
         yield "template <int Step>"
         yield "static WOOTZ_FN void decode(const uint32_t* words, const uint8_t*, int, uint32_t (&a)[4]) {"
@@ -228,18 +218,48 @@ def members(weights: Weights) -> Iterator[str]:
         yield "}"
 
 
+def _subnormal(weights: Weights) -> Iterator[str]:
+    """Codes as subnormal numbers, what their factor is multiplied by (0: by nothing), and what is added: the
+    offset, to be multiplied by a scale, or the f32 number."""
+    lines, at = subnormals(weights)
+    kind, exponent, (_, offset) = weights.kind, taken(weights), integer_of(weights.fmt.element)
+    smaller = ", ".join(kind.pair(0.5 ** (t - min(at))) if t > min(at) else "0" for t in at)
+    yield f"static constexpr int exponent = {exponent};"
+    yield "static WOOTZ_FN constexpr uint32_t smaller(int pair) {"
+    yield f"    constexpr uint32_t powers[] = {{{smaller}}};"
+    yield f"    return powers[pair % {PERIOD}];"
+    yield "}"
+    yield from lines
+    if weights.value_zero:
+        yield "static WOOTZ_FN float added(const uint8_t* sides, float level, int g, int j, int half) {"
+        yield f"    return {weights.name}::zero(sides, g, j, half) - {offset}.0f * level;"
+        yield "}"
+    else:
+        yield f"static constexpr uint32_t offset = {kind.pair(-offset * 2.0 ** -(exponent + LESS))};"
+
+
+def _suits(weights: Weights) -> bool:
+    """Whether codes may be subnormal numbers: of a type with so many exponents, and scaled by run."""
+    element, kind = weights.fmt.element, weights.kind
+    narrow = element.kind == "int" and element.bits <= kind.mantissa and kind.name == "bf16"
+    return narrow and bool(weights.fmt.scales) and weights.layout.run >= STEP and not powers(weights)
+
+
 def offset_last(weights: Weights) -> bool:
     """Whether an integer's offset is taken away as it is scaled, by one operation that rounds once: codes are
     subnormal numbers, and the offset times a scale is one of the type."""
-    element, (_, offset) = weights.fmt.element, integer_of(weights.fmt.element)
-    suits = element.kind == "int" and element.bits <= weights.kind.mantissa and not offset & (offset - 1)
-    alone = weights.fmt.zero is None and not weights.fold_only and bool(weights.fmt.scales)
-    return suits and alone and weights.kind.name == "bf16" and not powers(weights)
+    _, offset = integer_of(weights.fmt.element)
+    return weights.fmt.zero is None and _suits(weights) and not offset & (offset - 1)
+
+
+def added_apart(weights: Weights) -> bool:
+    """Whether zero points are added after scaling in the type: both are in two numbers of it."""
+    return weights.value_zero and _suits(weights)
 
 
 def taken(weights: Weights) -> int:
     """The exponent of the power of two that scales take beside what they are."""
-    if not offset_last(weights):
+    if not (offset_last(weights) or added_apart(weights)):
         return weights.plan.exponent
     _, at = subnormals(weights)
     return weights.kind.bias + weights.kind.mantissa - 1 - min(at) - LESS

@@ -164,6 +164,7 @@ SCALES = {
     ("int3_f16", "bf16"): [-14, 0, 2, 3, 15],
     ("int4", "bf16"): [-117, -60, 1, 3, 120],
     ("int6", "bf16"): [-117, 2, 121],
+    ("affine4", "bf16"): [-14, 0, 2, 3, 15],
     ("int4", "f16"): [-24, -14, -13, 0, 6],
     ("int6", "f16"): [-18, -16, -14, 0],
     ("fp4_f16", "f16"): [-24, -8, 0, 1, 2],
@@ -281,23 +282,60 @@ def test_an_infinite_scale_beside_small_ones(fmt: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("columns", [16, 64])
-@pytest.mark.parametrize("name", ["uint4_z", "nf4"])
+@pytest.mark.parametrize("name", ["uint4_z", "nf4", "affine4"])
 def test_zero_points_and_tables(name: str, dtype: str, columns: int) -> None:
     given = operands("qmm_packed", name, dtype, m=columns, n=70, k=1032)
     check("qmm_packed", tile("qmm_packed", name, f"n{columns}", dtype), given, dtype=dtype)
 
 
-def test_a_mistake_with_zero_points_is_found() -> None:
-    given = operands("qmm_packed", "uint4_z", m=9, n=70, k=520)
-    with built(
-        [tile("qmm_packed", "uint4_z", "n16")],
-        planted("zero_bits(sides, g, run, 1)", "zero_bits(sides, g, run, 0)"),
-    ) as (
-        program,
-        named,
-    ):
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("uint4_z", "zero_bits(sides, g, run, 1)", "zero_bits(sides, g, run, 0)"),
+        (
+            "affine4",
+            "Weight::added(sides, levels[1], g, run, 1)",
+            "Weight::added(sides, levels[1], g, run, 0)",
+        ),
+        ("affine4", "added.addend.template pair<run>()", "added.addend.template pair<run ^ 1>()"),
+    ],
+)
+def test_a_mistake_with_zero_points_is_found(name: str, old: str, new: str) -> None:
+    given = operands("qmm_packed", name, m=9, n=70, k=520)
+    with built([tile("qmm_packed", name, "n16")], planted(old, new)) as (program, named):
         _, compared = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 2)
     assert not compared.passed
+
+
+def product_of_ones(change: Change = lambda text: text) -> float:
+    """The worst error of rows whose weights are small beside their scales and zero points, x all ones, where
+    errors of these would add up; in the scale's last place of bf16."""
+    given = scaled("affine4", "bf16", 1, 520, [-4] * 8, 1)
+    q = unpack(given["w"])
+    scale = q.fields["scale"].astype(np.float64)
+    q.fields["zero"][:] = -7.4 * scale
+    given = {"x": reference.round_to(np.ones((1, 520)), "bf16"), "w": prepack(q)}
+    expected = checks.expect("qmm_packed", {}, given, "bf16")
+    with built([tile("qmm_packed", "affine4", "n16")], change) as (program, named):
+        y, _ = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 2)
+    error = np.abs(reference.to_double(y, "bf16") - expected.value) - np.abs(expected.value) * 2.0**-8
+    return float(error.max() / (520 * 2.0**-4 * 2.0**-8))
+
+
+def test_errors_of_scales_and_zero_points_do_not_add_up() -> None:
+    assert product_of_ones() < 0.25
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("scaled<pair>(code, factor_rest", "scaled<pair>(0, factor_rest"),
+        ("less(low, high", "0 * less(low, high"),
+        ("less(levels[0] * power", "0 * less(levels[0] * power"),
+    ],
+)
+def test_errors_of_scales_that_add_up_are_found(old: str, new: str) -> None:
+    assert product_of_ones(planted(old, new)) > 0.5
 
 
 @pytest.mark.parametrize("columns", qmm.COLUMNS)
