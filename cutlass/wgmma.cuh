@@ -1,6 +1,6 @@
 // What a matrix kernel of sm_90a has beside the instructions of sm90.cuh: warpgroup MMA with the left operand
-// in registers, barriers of warpgroups, register reallocation, counters between blocks. One function an
-// instruction, with twins as there.
+// in registers or shared memory, barriers of warpgroups, register reallocation, counters between blocks. One
+// function an instruction, with twins as there.
 #pragma once
 
 #include <stdint.h>

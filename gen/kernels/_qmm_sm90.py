@@ -171,7 +171,7 @@ def _maker(
         return Instance(
             suffix,
             ("qmm_sm90.cuh",),
-            _text(tile, layout, weight),
+            entry(tile, layout, weight, ("m", "n", "k")),
             arguments(layout, (), ("m", "n", "k")),
             tile.threads,
             ("sms", 1, 1),
@@ -336,21 +336,29 @@ def arguments(layout: Fragment, arrays: tuple[str, ...], sizes: tuple[str, ...])
     )
 
 
-def _text(tile: Rings, layout: Fragment, weight: str) -> str:
-    """The entry point."""
+def entry(
+    tile: Rings, layout: Fragment, weight: str, sizes: Sequence[str], arrays: Sequence[str] = (),
+    bank: str = "", source: str = "",
+) -> str:  # fmt: skip
+    """The entry point. arrays: indices that the launch before may write, so that no load of them may move;
+    bank: declares $SYMBOL_bank, the type of a problem of many matrices, whose groups are `source`."""
     fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
+    fields += "".join(f", const int32_t* {name}" for name in arrays)
     levels = ", ".join(f"w_{name}" for name in layout.tensors)
+    rows = "0" if bank else "m"
+    problem = f"{{&boxes, &chunks, w_units, {{{levels}}}, y, workspace, {rows}, n, k}}"
+    types = "$SYMBOL_weight, $SYMBOL_tile" + (", $SYMBOL_bank" if bank else "")
     return f"""
 using $SYMBOL_weight = {weight};
 using $SYMBOL_tile = {tile.struct};
-static_assert(warpgroup::Layout<$SYMBOL_weight, $SYMBOL_tile>::bytes == {tile.shared(layout)}, "");
-extern "C" __global__ void __launch_bounds__({tile.threads}, 1)
+using $SYMBOL_layout = warpgroup::Layout<$SYMBOL_weight, $SYMBOL_tile>;
+static_assert($SYMBOL_layout::bytes == {tile.shared(layout)}, "");
+{bank}extern "C" __global__ void __launch_bounds__({tile.threads}, 1)
     $SYMBOL(const __grid_constant__ warpgroup::TensorMap boxes,
             const __grid_constant__ warpgroup::TensorMap chunks,
             const uint8_t* __restrict__ w_units{fields}, uint16_t* __restrict__ y,
-            uint8_t* __restrict__ workspace, uint32_t m, uint32_t n, uint32_t k)
+            uint8_t* __restrict__ workspace, {", ".join(f"uint32_t {axis}" for axis in sizes)})
 {{
-    warpgroup::qmm<$SYMBOL_weight, $SYMBOL_tile>(
-        {{&boxes, &chunks, w_units, {{{levels}}}, y, workspace, m, n, k}});
+    warpgroup::qmm<{types}>({f"{{{problem}, {source}}}" if bank else problem});
 }}
 """
