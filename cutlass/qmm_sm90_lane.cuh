@@ -194,6 +194,23 @@ struct Scales<Weight, true> {
     }
 };
 
+// Scales, and what is added after scaling, where the type has both.
+template <class Weight>
+struct InType {
+    Runs<Weight> scale, addend;
+
+    WOOTZ_FN void load(const uint8_t* sides, int lane) {
+        Runs<Weight>::each(lane, [&](auto i, int run) {
+            const int g = lane >> 2;
+            float levels[2];
+            Weight::levels(sides, nullptr, g, run, levels);
+            scale.held[i.value] = Weight::Type::round(levels[0], levels[1]);
+            addend.held[i.value] = Weight::zero_bits(sides, g, run, 0) | Weight::zero_bits(sides, g, run, 1)
+                                                                             << 16;
+        });
+    }
+};
+
 // What is added to integers after scaling, and what rounding it and the scales has taken away.
 template <class Weight>
 struct Added {
@@ -231,9 +248,9 @@ struct Added {
 template <class Weight>
 struct Lane {
     using Type = typename Weight::Type;
-    static constexpr bool folded = Weight::fold_only && !Weight::added_apart;
-    static constexpr bool scales = Weight::scaled && !folded;
-    static constexpr bool zeros = Weight::zeros_in_type && !folded;
+    static constexpr bool folded = Weight::fold_only && !Weight::added_apart && !Weight::added_in_type;
+    static constexpr bool scales = Weight::scaled && !folded && !Weight::added_in_type;
+    static constexpr bool zeros = Weight::zeros_in_type && !folded && !Weight::added_in_type;
     // Whether decoding reads the unit's side fields, so that its slot is held until the last step.
     static constexpr bool held = (Weight::zeroed && !zeros) || folded;
     int lane;
@@ -241,6 +258,7 @@ struct Lane {
     Scales<Weight> of;
     Zeros<Weight> zero;
     Added<Weight> added;
+    InType<Weight> in_type;
     const uint8_t* sides;
     // Where an integer's offset is last, what scales are multiplied by for it.
     uint32_t offset;
@@ -255,6 +273,7 @@ struct Lane {
         if constexpr (Weight::offset_last)
             offset = of.some_far ? Type::mul2(Weight::offset, of.rest) : Weight::offset;
         if constexpr (Weight::added_apart) added.load(sides, tensors, lane, of);
+        if constexpr (Weight::added_in_type) in_type.load(sides, lane);
     }
 
     // Of bits that depend on every register that was loaded.
@@ -264,6 +283,9 @@ struct Lane {
         if constexpr (scales) unroll<Scales<Weight>::count>([&](auto i) { bits |= of.held[i.value]; });
         if constexpr (zeros) unroll<Zeros<Weight>::count>([&](auto i) { bits |= zero.held[i.value]; });
         if constexpr (Weight::added_apart) bits |= added.loaded();
+        if constexpr (Weight::added_in_type)
+            unroll<Runs<Weight>::count>(
+                [&](auto i) { bits |= in_type.scale.held[i.value] | in_type.addend.held[i.value]; });
         return bits;
     }
 
@@ -289,6 +311,8 @@ struct Lane {
                 Weight::template whole<step>(words, a[i.value]);
             } else if constexpr (Weight::offset_last || Weight::added_apart) {
                 Weight::template subnormal<step>(words, a[i.value]);
+            } else if constexpr (Weight::added_in_type) {
+                Weight::template values<step>(words, a[i.value]);
             } else {
                 Weight::template decode<step>(words, sides, lane, a[i.value]);
             }
@@ -296,6 +320,13 @@ struct Lane {
         if constexpr (zeros) by_rows([&](auto run) { return zero.template pair<run.value>(); }, Type::sub2);
         if constexpr (Weight::offset_last || Weight::added_apart) {
             scale_codes<First>(a);
+        } else if constexpr (Weight::added_in_type) {
+            unroll<4 * Count>([&](auto i) {
+                constexpr int pair = 4 * First + i.value, run = pair * 4 / Weight::run;
+                uint32_t& to = a[i.value / 4][i.value % 4];
+                to =
+                    scaled<pair>(to, in_type.scale.template pair<run>(), in_type.addend.template pair<run>());
+            });
         } else if constexpr (scales) {
             const auto multiply = [&](auto pair) { by_rows(pair, Type::mul2); };
             const auto usual = [&](auto run) { return of.template pair<run.value>(); };
@@ -344,10 +375,10 @@ struct Lane {
                 to = Type::add2(to, scaled<pair>(code, factor_rest, addend_rest));
         });
     }
-    // The code of a register of the row that is its own, times a factor, and more.
+    // A register times a factor of its row's, and more.
     template <int Pair>
     WOOTZ_FN static uint32_t scaled(uint32_t code, uint32_t by, uint32_t more) {
-        constexpr uint32_t smaller = Weight::smaller(Pair);
+        constexpr uint32_t smaller = Weight::smaller(Pair);  // a code's place, 0 for others
         if constexpr (smaller != 0) by = Type::mul2(by, smaller);
         return Pair % 2 ? Type::fma2(code, both_high(by), both_high(more))
                         : Type::fma2(code, both_low(by), both_low(more));

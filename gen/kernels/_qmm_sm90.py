@@ -12,7 +12,7 @@ from math import frexp, gcd, isfinite
 
 from ..formats.axes import Format
 from ..formats.fragment import PERIOD, STEP, Fragment, fragment
-from ..lower.functor import KINDS, Weights, functor, subnormals, zero_bits
+from ..lower.functor import KINDS, Weights, added_in_type, functor, subnormals, zero_bits
 from ..lower.pairs import Kind, bytes_apart, integer_of
 from ..lower.wgmma import wgmmas
 from ..manifest.target import Target
@@ -205,12 +205,17 @@ def shared_text(
 def members(weights: Weights) -> Iterator[str]:
     """What a lane reads beside scales, and how."""
     zeros, last, apart = [*zero_bits(weights)], offset_last(weights), added_apart(weights)
-    yield f"static constexpr bool zeros_in_type = {str(bool(zeros)).lower()};"
-    yield f"static constexpr bool offset_last = {str(last).lower()}, added_apart = {str(apart).lower()};"
+    flags = {
+        "zeros_in_type": bool(zeros), "offset_last": last, "added_apart": apart,
+        "added_in_type": added_in_type(weights),
+    }  # fmt: skip
+    yield from (f"static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items())
     yield f"static constexpr int less = {LESS if last or apart else 0};"
     yield from zeros
     if last or apart:
         yield from _subnormal(weights)
+    else:
+        yield "static WOOTZ_FN constexpr uint32_t smaller(int) { return 0; }"
     if looked_up(weights):
         yield "template <int Step>"
         yield "static WOOTZ_FN void decode(const uint32_t* words, const uint8_t*, int, uint32_t (&a)[4]) {"
@@ -254,7 +259,7 @@ def offset_last(weights: Weights) -> bool:
 
 def added_apart(weights: Weights) -> bool:
     """Whether zero points are added after scaling in the type: both are in two numbers of it."""
-    return weights.value_zero and _suits(weights)
+    return weights.value_zero and _suits(weights) and not added_in_type(weights)
 
 
 def taken(weights: Weights) -> int:

@@ -367,19 +367,27 @@ def placed(weights: Weights) -> Iterator[str]:
 
 
 def zero_bits(weights: Weights) -> Iterator[str]:
-    """Lines of members for zero points that are subtracted in the type: whole<Step>(words, a), what they are
-    subtracted from, and zero_bits(sides, g, j, half), a zero point's bits. None for others."""
-    if weights.code_zero is None or not (weights.fused is not None or weights.in_type):
-        return
+    """Lines of members for zero points that the type has: zero_bits(sides, g, j, half), a zero point's bits,
+    and where they are subtracted from codes whole<Step>(words, a), what from. None for others."""
     text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
-    first = "values" if weights.fused is None else "placed"
-    yield "template <int Step>"
-    yield "static WOOTZ_FN void whole(const uint32_t* words, uint32_t (&a)[4]) {"
-    yield f"    {weights.name}::template {first}<Step>(words, a);"
-    yield "}"
-    yield "static WOOTZ_FN uint32_t zero_bits(const uint8_t* sides, int g, int j, int half) {"
-    yield f"    return {text.zero_of('j')};"
-    yield "}"
+    if added_in_type(weights) or weights.fused is not None or (weights.code_zero and weights.in_type):
+        yield "static WOOTZ_FN uint32_t zero_bits(const uint8_t* sides, int g, int j, int half) {"
+        yield f"    return {text.zero_of('j')};"
+        yield "}"
+        if weights.code_zero:
+            first = "values" if weights.fused is None else "placed"
+            yield "template <int Step>"
+            yield "static WOOTZ_FN void whole(const uint32_t* words, uint32_t (&a)[4]) {"
+            yield f"    {weights.name}::template {first}<Step>(words, a);"
+            yield "}"
+
+
+def added_in_type(weights: Weights) -> bool:
+    """Whether the type has the numbers, scales and zero points that are added after scaling, so that one
+    operation rounds once."""
+    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    alike = weights.layout.run >= STEP and not weights.plan.exponent
+    return weights.value_zero and bool(weights.fmt.scales) and alike and text.folds_in_type
 
 
 def subnormals(weights: Weights) -> tuple[list[str], list[int]]:

@@ -289,21 +289,18 @@ def test_zero_points_and_tables(name: str, dtype: str, columns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new"),
+    ("name", "dtype", "old", "new"),
     [
-        ("uint4_z", "zero_bits(sides, g, run, 1)", "zero_bits(sides, g, run, 0)"),
-        (
-            "affine4",
-            "Weight::added(sides, levels[1], g, run, 1)",
-            "Weight::added(sides, levels[1], g, run, 0)",
-        ),
-        ("affine4", "added.addend.template pair<run>()", "added.addend.template pair<run ^ 1>()"),
+        ("uint4_z", "bf16", "zero_bits(sides, g, run, 1)", "zero_bits(sides, g, run, 0)"),
+        ("affine4", "bf16", "sides, levels[1], g, run, 1)", "sides, levels[1], g, run, 0)"),
+        ("affine4", "bf16", "added.addend.template pair<run>()", "added.addend.template pair<run ^ 1>()"),
+        ("affine4", "f16", "in_type.addend.template pair<run>()", "in_type.addend.template pair<run ^ 1>()"),
     ],
 )
-def test_a_mistake_with_zero_points_is_found(name: str, old: str, new: str) -> None:
-    given = operands("qmm_packed", name, m=9, n=70, k=520)
-    with built([tile("qmm_packed", name, "n16")], planted(old, new)) as (program, named):
-        _, compared = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 2)
+def test_a_mistake_with_zero_points_is_found(name: str, dtype: str, old: str, new: str) -> None:
+    given = operands("qmm_packed", name, dtype, m=9, n=70, k=520)
+    with built([tile("qmm_packed", name, "n16", dtype)], planted(old, new)) as (program, named):
+        _, compared = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 2, dtype)
     assert not compared.passed
 
 
