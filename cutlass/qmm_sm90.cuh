@@ -5,6 +5,7 @@
 // unit; the groups' sums are added last.
 //
 // Scales are multiplied into the decoded weights, in x's type: a scale is rounded to it, then each weight.
+// Where weights enter the product 2^less smaller, results are made larger.
 #pragma once
 
 #include <limits.h>
@@ -208,6 +209,10 @@ WOOTZ_FN void consume(const P& p, uint8_t* shared) {
         if (whole && !work.whole())
             whole =
                 add_parts<Weight, Shape>(p, sums, reinterpret_cast<uint32_t*>(shared + Plan::flags), half);
+        if constexpr (Weight::less != 0) {
+#pragma unroll
+            for (int i = 0; i < columns / 2; i++) sums[i] *= power_of_2(Weight::less);
+        }
         if (whole) store_tile<Type, Shape>(p, sums, results, work.place(), half);
         done += here;
         work.next();

@@ -1,6 +1,6 @@
 // What a matrix kernel of sm_90a has beside the instructions of sm90.cuh: warpgroup MMA with the left operand
-// in registers, barriers of warpgroups, register reallocation, counters between blocks. One function an
-// instruction, with twins as there.
+// in registers or shared memory, barriers of warpgroups, register reallocation, counters between blocks. One
+// function an instruction, with twins as there.
 #pragma once
 
 #include <stdint.h>
@@ -41,6 +41,15 @@ WOOTZ_FN void settle(float (&values)[Count]) {
 // The same number, made here: the compiler does not keep what follows from it in registers from before.
 WOOTZ_FN int anew(int value) {
     asm volatile("" : "+r"(value));
+    return value;
+}
+
+// The same number, of which the compiler does not know that all lanes have it: it stays in a register, where
+// it would be copied from a uniform one for each use.
+WOOTZ_FN uint32_t kept(uint32_t value) {
+    asm("{\n.reg .b32 below;\nmov.b32 below, %%lanemask_lt;\nand.b32 below, below, 0x80000000;\n"
+        "add.u32 %0, %0, below;\n}"
+        : "+r"(value));
     return value;
 }
 

@@ -110,7 +110,7 @@ static_assert({tile.struct}::bytes == {tile.shared}, "");
 extern "C" __global__ void __launch_bounds__({THREADS}, 1)
     $SYMBOL(const __grid_constant__ warpgroup::TensorMap rows,
             const __grid_constant__ warpgroup::TensorMap columns,
-            const __grid_constant__ warpgroup::TensorMap scales, const float* __restrict__ scale_b,
+            const __grid_constant__ warpgroup::TensorMap scales, const float* scale_b,
             uint16_t* __restrict__ y, uint32_t m, uint32_t n, uint32_t k)
 {{
     warpgroup::gemm_blocks<{tile.struct}, fragment::{TYPES[out]}>(

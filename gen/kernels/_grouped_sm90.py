@@ -75,25 +75,10 @@ def _listed(mode: Mode, tile: qmm.Rings) -> tuple[Formula, ...]:
 
 def _text(mode: Mode, tile: qmm.Rings, fmt: Format, weight: str) -> str:
     """The entry point."""
-    layout = fragment(fmt)
-    fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
-    levels = ", ".join(f"w_{name}" for name in layout.tensors)
-    arrays = "".join(f" const int32_t* __restrict__ {name}," for name in mode.arrays)
-    sizes = ", ".join(f"uint32_t {axis}" for axis in (*mode.sizes, "n", "k"))
-    numbers = "".join(f", {number}" for number in (MOST, *level_sizes(fmt)))
-    return f"""
-using $SYMBOL_weight = {weight};
-using $SYMBOL_tile = {tile.struct};
-using $SYMBOL_layout = warpgroup::Layout<$SYMBOL_weight, $SYMBOL_tile>;
-using $SYMBOL_bank = warpgroup::Bank<{mode.source.partition("{")[0]}, $SYMBOL_layout::end{numbers}>;
-static_assert($SYMBOL_layout::bytes + $SYMBOL_bank::bytes == {tile.shared(layout) + LIST}, "");
-extern "C" __global__ void __launch_bounds__({tile.threads}, 1)
-    $SYMBOL(const __grid_constant__ warpgroup::TensorMap boxes,
-            const __grid_constant__ warpgroup::TensorMap chunks,
-            const uint8_t* __restrict__ w_units{fields},{arrays} uint16_t* __restrict__ y,
-            uint8_t* __restrict__ workspace, {sizes})
-{{
-    warpgroup::qmm<$SYMBOL_weight, $SYMBOL_tile, $SYMBOL_bank>(
-        {{{{&boxes, &chunks, w_units, {{{levels}}}, y, workspace, 0, n, k}}, {mode.source}}});
-}}
+    numbers = ", ".join(map(str, (MOST, *level_sizes(fmt))))
+    source = mode.source.partition("{")[0]
+    bank = f"""using $SYMBOL_bank = warpgroup::Bank<{source}, $SYMBOL_layout::end, {numbers}>;
+static_assert($SYMBOL_bank::bytes == {LIST}, "");
 """
+    sizes = (*mode.sizes, "n", "k")
+    return qmm.entry(tile, fragment(fmt), weight, sizes, mode.arrays, bank, mode.source)

@@ -6,18 +6,18 @@ tiles left over when all have had the same number are cut along k, and their sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import frexp, gcd, isfinite
 
 from ..formats.axes import Format
-from ..formats.fragment import Fragment, fragment
-from ..lower.functor import KINDS, Weights, functor
-from ..lower.pairs import Kind
+from ..formats.fragment import PERIOD, STEP, Fragment, fragment
+from ..lower.functor import KINDS, Weights, added_in_type, functor, subnormals, zero_bits
+from ..lower.pairs import Kind, bytes_apart, integer_of
 from ..lower.wgmma import wgmmas
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance, TensorMap
-from ._two_rows import two_rows
+from ._two_rows import looked_up, struct, two_rows
 
 ROWS = 128
 COLUMNS = 16, 32, 64, 128, 256
@@ -32,6 +32,10 @@ CHUNK = 64
 
 MANY = 20
 """Code words of a lane beside which two batches of four steps leave too few registers."""
+
+LESS = 8
+"""Where codes are subnormal numbers, weights enter the product 2^LESS smaller: their scales have no room
+otherwise."""
 
 WORDS = 24
 """Code words of a lane that leave a tile of 64 columns in two groups enough registers."""
@@ -167,7 +171,7 @@ def _maker(
         return Instance(
             suffix,
             ("qmm_sm90.cuh",),
-            _text(tile, layout, weight),
+            entry(tile, layout, weight, ("m", "n", "k")),
             arguments(layout, (), ("m", "n", "k")),
             tile.threads,
             ("sms", 1, 1),
@@ -189,12 +193,87 @@ def shared_text(
 ) -> tuple[str, tuple[str, ...]]:
     """The decoder's type, and the texts that it and the tiles need."""
     weights = decoder(fmt, dtype, target)
-    kind, exponent = weights.kind, weights.plan.exponent
-    numbers = *far(fmt, kind, exponent), kind.bias, str(powers(weights)).lower()
-    weight = f"warpgroup::Folded<{weights.name}_rows, {', '.join(map(str, numbers))}>"
+    kind = weights.kind
+    numbers = *far(fmt, kind, taken(weights)), kind.bias, str(powers(weights)).lower()
+    weight = f"warpgroup::Folded<{weights.name}_lanes, {', '.join(map(str, numbers))}>"
     widths = (width for tile in tiles for width in tile.widths)
     text = functor(fmt, dtype, target, weights.name, weights.bare)
-    return weight, (text, two_rows(weights), wgmmas(widths, dtype))
+    lanes = struct(f"{weights.name}_lanes", f"{weights.name}_rows", members(weights))
+    return weight, (text, two_rows(weights), lanes, wgmmas(widths, dtype))
+
+
+def members(weights: Weights) -> Iterator[str]:
+    """What a lane reads beside scales, and how."""
+    zeros, last, apart = [*zero_bits(weights)], offset_last(weights), added_apart(weights)
+    flags = {
+        "zeros_in_type": bool(zeros), "offset_last": last, "added_apart": apart,
+        "added_in_type": added_in_type(weights),
+    }  # fmt: skip
+    yield from (f"static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items())
+    yield f"static constexpr int less = {LESS if last or apart else 0};"
+    yield from zeros
+    if last or apart:
+        yield from _subnormal(weights)
+    else:
+        yield "static WOOTZ_FN constexpr uint32_t smaller(int) { return 0; }"
+    if looked_up(weights):
+        yield "template <int Step>"
+        yield "static WOOTZ_FN void decode(const uint32_t* words, const uint8_t*, int, uint32_t (&a)[4]) {"
+        yield f"    fragment::pick16_word(a, words[Step], {', '.join(_kept(weights.entries))});"
+        yield "}"
+
+
+def _subnormal(weights: Weights) -> Iterator[str]:
+    """Codes as subnormal numbers, what their factor is multiplied by (0: by nothing), and what is added: the
+    offset, to be multiplied by a scale, or the f32 number."""
+    lines, at = subnormals(weights)
+    kind, exponent, (_, offset) = weights.kind, taken(weights), integer_of(weights.fmt.element)
+    smaller = ", ".join(kind.pair(0.5 ** (t - min(at))) if t > min(at) else "0" for t in at)
+    yield f"static constexpr int exponent = {exponent};"
+    yield "static WOOTZ_FN constexpr uint32_t smaller(int pair) {"
+    yield f"    constexpr uint32_t powers[] = {{{smaller}}};"
+    yield f"    return powers[pair % {PERIOD}];"
+    yield "}"
+    yield from lines
+    if weights.value_zero:
+        yield "static WOOTZ_FN float added(const uint8_t* sides, float level, int g, int j, int half) {"
+        yield f"    return {weights.name}::zero(sides, g, j, half) - {offset}.0f * level;"
+        yield "}"
+    else:
+        yield f"static constexpr uint32_t offset = {kind.pair(-offset * 2.0 ** -(exponent + LESS))};"
+
+
+def _suits(weights: Weights) -> bool:
+    """Whether codes may be subnormal numbers: of a type with so many exponents, and scaled by run."""
+    element, kind = weights.fmt.element, weights.kind
+    narrow = element.kind == "int" and element.bits <= kind.mantissa and kind.name == "bf16"
+    return narrow and bool(weights.fmt.scales) and weights.layout.run >= STEP and not powers(weights)
+
+
+def offset_last(weights: Weights) -> bool:
+    """Whether an integer's offset is taken away as it is scaled, by one operation that rounds once: codes are
+    subnormal numbers, and the offset times a scale is one of the type."""
+    _, offset = integer_of(weights.fmt.element)
+    return weights.fmt.zero is None and _suits(weights) and not offset & (offset - 1)
+
+
+def added_apart(weights: Weights) -> bool:
+    """Whether zero points are added after scaling in the type: both are in two numbers of it."""
+    return weights.value_zero and _suits(weights) and not added_in_type(weights)
+
+
+def taken(weights: Weights) -> int:
+    """The exponent of the power of two that scales take beside what they are."""
+    if not (offset_last(weights) or added_apart(weights)):
+        return weights.plan.exponent
+    _, at = subnormals(weights)
+    return weights.kind.bias + weights.kind.mantissa - 1 - min(at) - LESS
+
+
+def _kept(entries: Sequence[int]) -> Iterator[str]:
+    """A table's words. Of the two words that an instruction chooses from one may be a part of it."""
+    for i, word in enumerate(bytes_apart(entries)):
+        yield word if i % 2 else f"warpgroup::kept({word})"
 
 
 def decoder(fmt: Format, dtype: str, target: Target) -> Weights:
@@ -262,21 +341,29 @@ def arguments(layout: Fragment, arrays: tuple[str, ...], sizes: tuple[str, ...])
     )
 
 
-def _text(tile: Rings, layout: Fragment, weight: str) -> str:
-    """The entry point."""
+def entry(
+    tile: Rings, layout: Fragment, weight: str, sizes: Sequence[str], arrays: Sequence[str] = (),
+    bank: str = "", source: str = "",
+) -> str:  # fmt: skip
+    """The entry point. arrays: indices that the launch before may write, so that no load of them may move;
+    bank: declares $SYMBOL_bank, the type of a problem of many matrices, whose groups are `source`."""
     fields = "".join(f", const void* __restrict__ w_{name}" for name in layout.tensors)
+    fields += "".join(f", const int32_t* {name}" for name in arrays)
     levels = ", ".join(f"w_{name}" for name in layout.tensors)
+    rows = "0" if bank else "m"
+    problem = f"{{&boxes, &chunks, w_units, {{{levels}}}, y, workspace, {rows}, n, k}}"
+    types = "$SYMBOL_weight, $SYMBOL_tile" + (", $SYMBOL_bank" if bank else "")
     return f"""
 using $SYMBOL_weight = {weight};
 using $SYMBOL_tile = {tile.struct};
-static_assert(warpgroup::Layout<$SYMBOL_weight, $SYMBOL_tile>::bytes == {tile.shared(layout)}, "");
-extern "C" __global__ void __launch_bounds__({tile.threads}, 1)
+using $SYMBOL_layout = warpgroup::Layout<$SYMBOL_weight, $SYMBOL_tile>;
+static_assert($SYMBOL_layout::bytes == {tile.shared(layout)}, "");
+{bank}extern "C" __global__ void __launch_bounds__({tile.threads}, 1)
     $SYMBOL(const __grid_constant__ warpgroup::TensorMap boxes,
             const __grid_constant__ warpgroup::TensorMap chunks,
             const uint8_t* __restrict__ w_units{fields}, uint16_t* __restrict__ y,
-            uint8_t* __restrict__ workspace, uint32_t m, uint32_t n, uint32_t k)
+            uint8_t* __restrict__ workspace, {", ".join(f"uint32_t {axis}" for axis in sizes)})
 {{
-    warpgroup::qmm<$SYMBOL_weight, $SYMBOL_tile>(
-        {{&boxes, &chunks, w_units, {{{levels}}}, y, workspace, m, n, k}});
+    warpgroup::qmm<{types}>({f"{{{problem}, {source}}}" if bank else problem});
 }}
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import ldexp
 
 from ..formats.layout import SCALE_FIELDS
 from ..lower.functor import Weights
@@ -15,8 +14,7 @@ def two_rows(weights: Weights) -> str:
     name, lines = f"{weights.name}_rows", [*_levels(weights)]
     numbers = ""
     if looked_up(weights):
-        values = (ldexp(value, -weights.plan.exponent) for value in weights.fmt.element.values())
-        bits = [f"0x{weights.kind.bits(value):04x}" for value in values]
+        bits = [f"0x{entry:04x}" for entry in weights.entries]
         numbers = table_text(f"{name}_numbers", "uint16_t", bits)
         lines.append(f"static WOOTZ_FN uint32_t number(uint32_t code) {{ return {name}_numbers[code]; }}")
     return numbers + struct(name, weights.name, lines)

@@ -15,7 +15,7 @@ from ..formats.axes import Element, Format, f32_bits
 from ..formats.fragment import PERIOD, STEP, Fragment, Side
 from ..formats.layout import SCALE_FIELDS
 from ..manifest.target import Target
-from .pairs import KINDS, Plan, by_mantissa, code_pieces, gather, integer_of, magic, table_text
+from .pairs import KINDS, Plan, by_mantissa, code_pieces, gather, integer_of, magic, subnormal, table_text
 from .weights import Weights
 
 __all__ = ["KINDS", "Weights", "functor", "placed", "stored_value"]
@@ -206,13 +206,21 @@ class _Text(Weights):
         """The zero points of a register in the type; fused, with the power that integers are decoded with."""
         zero = self.fmt.zero
         assert zero is not None
+        if self.fused is not None or zero.element.type == self.kind.name:
+            return self.packed_bits(self.zero_of)
+        return self.packed_f32(lambda j: f"zero(sides, g, {j}, half)")
+
+    def zero_of(self, j: str) -> str:
+        """The bits of run `j`'s zero point in the type, as of `packed_zero`."""
+        zero = self.fmt.zero
+        assert zero is not None
         if self.fused is not None:
             flipped, _ = integer_of(zero.element)
             change = f" ^ {flipped}u" if flipped else ""
-            return self.packed_bits(lambda j: f"(({self.stored('zero', j)}{change}) + {self.fused}u)")
+            return f"(({self.stored('zero', j)}{change}) + {self.fused}u)"
         if zero.element.type == self.kind.name:
-            return self.packed_bits(lambda j: self.stored("zero", j))
-        return self.packed_f32(lambda j: f"zero(sides, g, {j}, half)")
+            return self.stored("zero", j)
+        return f"(Type::round(zero(sides, g, {j}, half), 0.0f) & 0xffff)"
 
     def packed_scale(self) -> str:
         """The scales of a register in the type."""
@@ -356,6 +364,38 @@ def placed(weights: Weights) -> Iterator[str]:
         raise ValueError(f"the codes of {weights.fmt.name} are no integers that {weights.kind.name} takes")
     text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare, lies=weights.lies)
     yield from text.steps("placed", Plan(True, 0, by_mantissa(text.question, 1 << weights.kind.mantissa)))
+
+
+def zero_bits(weights: Weights) -> Iterator[str]:
+    """Lines of members for zero points that the type has: zero_bits(sides, g, j, half), a zero point's bits,
+    and where they are subtracted from codes whole<Step>(words, a), what from. None for others."""
+    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    if added_in_type(weights) or weights.fused is not None or (weights.code_zero and weights.in_type):
+        yield "static WOOTZ_FN uint32_t zero_bits(const uint8_t* sides, int g, int j, int half) {"
+        yield f"    return {text.zero_of('j')};"
+        yield "}"
+        if weights.code_zero:
+            first = "values" if weights.fused is None else "placed"
+            yield "template <int Step>"
+            yield "static WOOTZ_FN void whole(const uint32_t* words, uint32_t (&a)[4]) {"
+            yield f"    {weights.name}::template {first}<Step>(words, a);"
+            yield "}"
+
+
+def added_in_type(weights: Weights) -> bool:
+    """Whether the type has the numbers, scales and zero points that are added after scaling, so that one
+    operation rounds once."""
+    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    alike = weights.layout.run >= STEP and not weights.plan.exponent
+    return weights.value_zero and bool(weights.fmt.scales) and alike and text.folds_in_type
+
+
+def subnormals(weights: Weights) -> tuple[list[str], list[int]]:
+    """Lines of a member subnormal<Step>(words, a): integers' codes, without their offset, as the least
+    numbers of the type; and the place of each pair's lowest bit, of a period."""
+    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    pairs, at = subnormal(text.question)
+    return [*text.steps("subnormal", Plan(True, 0, pairs))], at
 
 
 def functor(

@@ -246,6 +246,16 @@ def magic(q: Question, at: Sequence[int]) -> list[str]:
     ]
 
 
+def subnormal(q: Question) -> tuple[tuple[str, ...], list[int]]:
+    """code ^ flip, as the least numbers of the type, and the places of their lowest bits."""
+    at = _places(q.positions, q.element.bits, q.kind.mantissa - q.element.bits)
+    flipped, _ = integer_of(q.element)
+    moved = [code_pieces(p, t) for p, t in zip(q.positions, at)]
+    if not flipped:
+        return tuple(map(gather, moved)), at
+    return tuple(flip(m, f"0x{(flipped << t) * 0x10001:08x}") for m, t in zip(moved, at)), at
+
+
 def by_mantissa(q: Question, rest: int) -> tuple[str, ...]:
     """(code ^ flip) + rest, by writing the code into the mantissa of a power of two and subtracting what that
     is more; where a code does not lie at the mantissa's end, a multiplication by a power of two rides on the
@@ -376,19 +386,19 @@ def _by_table(q: Question) -> Plan:
         name = f"{q.name}_numbers"
         table = table_text(name, "uint16_t", [f"0x{v:04x}" for v in entries])
         return Plan(exact, exponent, tuple(f"fragment::pick({c}, {name})" for c in codes), tables=(table,))
-    constants = _bytes_apart(entries)
+    constants = ", ".join(bytes_apart(entries))
     if bits == 4 and q.plain:
         return Plan(exact, exponent, steps=((f"fragment::pick16_word(a, w[0], {constants});",),))
     pick = "pick16" if bits == 4 else "pick8"
     return Plan(exact, exponent, tuple(f"fragment::{pick}({c}, {constants})" for c in codes))
 
 
-def _bytes_apart(entries: Sequence[int]) -> str:
+def bytes_apart(entries: Sequence[int]) -> list[str]:
     """Words of the low bytes and of the high bytes, 8 or 16 entries (the rest 0)."""
     whole = [*entries, *[0] * (8 - len(entries))]
     parts = [bytes(v >> shift & 255 for v in whole) for shift in (0, 8)]
     words = [int.from_bytes(part[i : i + 4], "little") for part in parts for i in range(0, len(part), 4)]
-    return ", ".join(f"0x{w:08x}" for w in words)
+    return [f"0x{w:08x}" for w in words]
 
 
 def table_text(name: str, type: str, entries: Sequence[str]) -> str:

@@ -44,6 +44,12 @@ class Weights:
         return plan(self.question)
 
     @property
+    def entries(self) -> list[int]:
+        """The bits of what a table has for each code."""
+        values = self.fmt.element.values()
+        return [self.kind.bits(math.ldexp(value, -self.plan.exponent)) for value in values]
+
+    @property
     def code_zero(self) -> Zero | None:
         """The zero point that is subtracted from a code's value."""
         zero = self.fmt.zero

@@ -160,6 +160,11 @@ SCALES = {
     ("mxint4", "bf16"): [-127, -126, 0, 90],
     ("fp4", "bf16"): [-140, -60, 0, 1, 2, 80],
     ("nvfp8_f16", "bf16"): [-20, 0, 15],
+    ("int2", "bf16"): [-117, 0, 3, 60, 126],
+    ("int3_f16", "bf16"): [-14, 0, 2, 3, 15],
+    ("int4", "bf16"): [-117, -60, 1, 3, 120],
+    ("int6", "bf16"): [-117, 2, 121],
+    ("affine4", "bf16"): [-14, 0, 2, 3, 15],
     ("int4", "f16"): [-24, -14, -13, 0, 6],
     ("int6", "f16"): [-18, -16, -14, 0],
     ("fp4_f16", "f16"): [-24, -8, 0, 1, 2],
@@ -215,12 +220,16 @@ def test_neighbours_of_any_scale(fmt: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("fmt", "dtype", "old", "new"),
     [
-        ("fp4", "bf16", "some_far = __any_sync(0xffffffff, which != 0)", "some_far = false"),
+        ("fp4", "bf16", "Weight::far > 0 ? is_far(largest)", "Weight::far > 0 ? false"),
+        ("int4", "bf16", "Weight::far > 0 ? is_far(largest)", "Weight::far > 0 ? false"),
         ("mxfp4", "bf16", "return codes & tops", "return 0"),
         ("mxint4", "bf16", "(codes - ones) & ~codes", "0"),
         ("mxfp4", "bf16", "if constexpr (Weight::exponent != 0) multiply(lift);", ""),
         ("fp4_f16", "f16", "if (of.some_far) multiply(lift);", ";"),
         ("int6", "f16", "size < bound &&", "false &&"),
+        ("int4", "bf16", "? Type::mul2(Weight::offset, of.rest) :", "? Weight::offset :"),
+        ("int2", "bf16", "if constexpr (smaller != 0)", "if constexpr (false)"),
+        ("int4", "bf16", "sums[i] *= power_of_2(Weight::less)", ""),
     ],
 )
 def test_a_mistake_with_scales_is_found(fmt: str, dtype: str, old: str, new: str) -> None:
@@ -254,6 +263,76 @@ def test_a_scale_that_is_no_number() -> None:
     found = reference.to_double(y, "bf16")
     assert np.isnan(found[:, 5]).all()
     assert np.isfinite(np.delete(found, 5, axis=1)).all()
+
+
+@pytest.mark.parametrize("fmt", ["fp4_f16", "fp4"])
+def test_an_infinite_scale_beside_small_ones(fmt: str) -> None:
+    """Its row has no numbers; rows that are decoded with it are as they would be without."""
+    given = scaled(fmt, "f16", 3, 264, [-12] * 16, 1)
+    expected = checks.expect("qmm_packed", {}, given, "f16")
+    q = unpack(given["w"])
+    q.fields["scale"][5, 3] = np.inf
+    with built([tile("qmm_packed", fmt, "n16", "f16")]) as (program, named):
+        what = next(iter(named.items()))
+        y, _ = outcome(program, "qmm_packed", *what, {**given, "w": prepack(q)}, 0, 2, "f16")
+    assert not np.isfinite(reference.to_double(y[:, 5], "f16")).any()
+    others = reference.Expected(*(np.delete(part, 5, axis=1) for part in (expected.value, expected.bound)))
+    assert reference.compare(np.delete(y, 5, axis=1), others, "f16").passed
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("columns", [16, 64])
+@pytest.mark.parametrize("name", ["uint4_z", "nf4", "affine4"])
+def test_zero_points_and_tables(name: str, dtype: str, columns: int) -> None:
+    given = operands("qmm_packed", name, dtype, m=columns, n=70, k=1032)
+    check("qmm_packed", tile("qmm_packed", name, f"n{columns}", dtype), given, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "old", "new"),
+    [
+        ("uint4_z", "bf16", "zero_bits(sides, g, run, 1)", "zero_bits(sides, g, run, 0)"),
+        ("affine4", "bf16", "sides, levels[1], g, run, 1)", "sides, levels[1], g, run, 0)"),
+        ("affine4", "bf16", "added.addend.template pair<run>()", "added.addend.template pair<run ^ 1>()"),
+        ("affine4", "f16", "in_type.addend.template pair<run>()", "in_type.addend.template pair<run ^ 1>()"),
+    ],
+)
+def test_a_mistake_with_zero_points_is_found(name: str, dtype: str, old: str, new: str) -> None:
+    given = operands("qmm_packed", name, dtype, m=9, n=70, k=520)
+    with built([tile("qmm_packed", name, "n16", dtype)], planted(old, new)) as (program, named):
+        _, compared = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 2, dtype)
+    assert not compared.passed
+
+
+def product_of_ones(change: Change = lambda text: text) -> float:
+    """The worst error of rows whose weights are small beside their scales and zero points, x all ones, where
+    errors of these would add up; in the scale's last place of bf16."""
+    given = scaled("affine4", "bf16", 1, 520, [-4] * 8, 1)
+    q = unpack(given["w"])
+    scale = q.fields["scale"].astype(np.float64)
+    q.fields["zero"][:] = -7.4 * scale
+    given = {"x": reference.round_to(np.ones((1, 520)), "bf16"), "w": prepack(q)}
+    expected = checks.expect("qmm_packed", {}, given, "bf16")
+    with built([tile("qmm_packed", "affine4", "n16")], change) as (program, named):
+        y, _ = outcome(program, "qmm_packed", *next(iter(named.items())), given, 0, 2)
+    error = np.abs(reference.to_double(y, "bf16") - expected.value) - np.abs(expected.value) * 2.0**-8
+    return float(error.max() / (520 * 2.0**-4 * 2.0**-8))
+
+
+def test_errors_of_scales_and_zero_points_do_not_add_up() -> None:
+    assert product_of_ones() < 0.25
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("scaled<pair>(code, factor_rest", "scaled<pair>(0, factor_rest"),
+        ("less(low, high", "0 * less(low, high"),
+        ("less(levels[0] * power", "0 * less(levels[0] * power"),
+    ],
+)
+def test_errors_of_scales_that_add_up_are_found(old: str, new: str) -> None:
+    assert product_of_ones(planted(old, new)) > 0.5
 
 
 @pytest.mark.parametrize("columns", qmm.COLUMNS)

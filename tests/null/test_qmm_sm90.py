@@ -133,7 +133,7 @@ def test_every_aligned_shape_has_an_entry_and_no_other(name: str, dtype: str) ->
 def test_scales_that_are_not_far_are_normal_numbers(name: str, dtype: str) -> None:
     """With the exponent that decoded values lack, where weights are."""
     fmt, kind = formats()[name], KINDS[dtype]
-    exponent = qmm.decoder(fmt, dtype, TARGET).plan.exponent
+    exponent = qmm.taken(qmm.decoder(fmt, dtype, TARGET))
     side, bound = qmm.far(fmt, kind, exponent)
     digits = frexp(max(abs(v) for v in fmt.element.values() if isfinite(v)))[1]
     sizes = range(-28, 16) if dtype == "f16" else range(-126, 128)
@@ -185,6 +185,7 @@ static unsigned __byte_perm(unsigned a, unsigned, unsigned) { return a; }
 static unsigned __shfl_sync(unsigned, unsigned a, int, int = 32) { return a; }
 static bool __any_sync(unsigned, bool a) { return a; }
 static float fabsf(float a) { return a < 0 ? -a : a; }
+static float fmaxf(float a, float b) { return a < b ? b : a; }
 static void __stcg(float4*, float4) {}
 static float4 __ldcg(const float4* p) { return *p; }
 static unsigned atomicAdd(uint32_t*, uint32_t) { return 0; }

@@ -128,6 +128,7 @@ template <int Count>
 inline void settle(float (&)[Count]) {}
 
 inline int anew(int value) { return value; }
+inline uint32_t kept(uint32_t value) { return value; }
 
 inline uint32_t both_low(uint32_t pair) { return (pair & 0xffff) * 0x10001; }
 inline uint32_t both_high(uint32_t pair) { return (pair >> 16) * 0x10001; }
