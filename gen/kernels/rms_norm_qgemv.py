@@ -2,7 +2,7 @@
 
 Activations are normalised while they are brought to group memory, and rounded to x's type as rms_norm rounds
 what it stores. The sum of squares is added up in another order than there, so that an element of `a` may
-differ in its last place from rms_norm's; apart from that y has the bits of what qgemv has for every GPU. NaN as
+differ in its last place from rms_norm's; apart from that y has the bits of qgemv as every GPU has it. NaN as
 both together.
 """
 
