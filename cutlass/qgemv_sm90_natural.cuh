@@ -82,7 +82,7 @@ struct NaturalTile {
     using Scale = typename Weight::Scale;
     using Zero = typename Weight::Zero;
     static constexpr int tokens = 1, warps = Warps_, slots = Slots_, units = 1, threads = 32 * warps;
-    static constexpr bool lift = Lift_, fold = false, rest = false;
+    static constexpr bool lift = Lift_, fold = false, rest = false, doubled = false;
     static constexpr int waiting = 8, sums = 16;  // as of Tile
     // Bytes of a row in a unit, and of x.
     static constexpr int piece = 8 * Weight::block_bytes, unit_x = 256 * 2;

@@ -136,8 +136,9 @@ def usual(weights: Weights, most: int) -> dict[str, tuple[Tile, tuple[Formula, .
     found["v1_small"] = small, (few, small.together(layout, most))
     if layout.bits < WIDE and not table:
         found["v1_large"] = Tile(1, 16, 2, 2, 1, shift=shifts(weights)), (["ge", size, LARGE],)
-    if layout.bits < WIDE and shifts(weights):  # sums of x pay from two tiles a block on
-        found["v1_wide"] = replace(one, shift=True), (["ge", tiles, ["mul", 2 * one.blocks, "sms"]],)
+    if layout.bits < WIDE and not table:  # sums of x pay from two tiles a block on
+        wide = Tile(1, 16, 2, 1, 1, shift=shifts(weights))
+        found["v1_wide"] = wide, (["ge", tiles, ["mul", 4, "sms"]],)
     many, long = Tile(TOKENS, 8, 2, 1, 2, table), Tile(TOKENS, 16, 2, 1, 1, table)
     return {**found, "v1": (one, ()), "v8": (many, (many.together(layout, most),)), "v8_long": (long, ())}
 
