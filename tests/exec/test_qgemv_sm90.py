@@ -199,10 +199,14 @@ def test_integers_with_their_excess(name: str, suffix: str, magnitude: float) ->
 
 
 def test_which_integers_keep_their_excess() -> None:
-    found = {name for name in FORMATS for i in entries(name) if i.suffix == "v1_wide"}
-    assert {"int2", "int3", "int4", "int4_g128", "int5", "uint4_z", "q4_0"} <= found
-    assert not {"mxfp4", "nvfp4", "nf4", "int6", "int8", "affine4"} & found
-    assert not any(i.suffix == "v1_wide" for name in FORMATS for i in entries(name, "f16"))
+    def keeping(dtype: str) -> set[str]:
+        return {
+            n for n in FORMATS for i in entries(n, dtype) if i.suffix == "v1_wide" and "_shifted" in i.text
+        }
+
+    assert {"int2", "int3", "int4", "int4_g128", "int5", "uint4_z", "q4_0"} <= keeping("bf16")
+    assert not {"mxfp4", "nvfp4", "nf4", "int6", "int8", "affine4"} & keeping("bf16")
+    assert not keeping("f16")
 
 
 def test_numbers_that_are_none_stay_so() -> None:
@@ -366,7 +370,8 @@ def test_larger_copies_are_for_large_matrices() -> None:
         return next(i for i in entries("int4_g128") if suits(i, {"m": 1, "n": n, "k": k, "sms": 132})).suffix
 
     assert [first(14336, 4096), first(4096, 14336), first(28672, 8192)] == ["v1_wide", "v1", "v1_large"]
-    assert all(i.suffix != "v1_large" for name in ("int8", "nf4", "int6") for i in entries(name))
+    for suffix in ("v1_wide", "v1_large"):
+        assert all(i.suffix != suffix for name in ("int8", "nf4", "int6") for i in entries(name))
 
 
 def test_small_matrices_have_small_blocks() -> None:
