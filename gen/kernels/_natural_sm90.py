@@ -28,7 +28,8 @@ BLOCK = 32
 SPANS = 16, 32, 64, 128, 256
 """Columns that a scale or zero point may be for."""
 
-STORED = {8: "u8", 16: "f16", 32: "f32"}
+LEAST = {4: 32, 8: 16, 16: 16, 32: 16}
+"""Bits of one in a field of its own -> the fewest of them."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +100,19 @@ def row_of(fmt: Format) -> Row | None:
         return None
     sides = _sides(fmt)
     apart = size % 4 != 0
-    if sides is None or start // 8 % 4 != (2 if apart else 0) or (apart and sides[0].span < BLOCK):
+    if sides is None or start // 8 % 4 != (2 if apart else 0):
         return None
+    turns = [2 if apart else 0, 0]  # of even blocks, and odd ones
     order = tuple(
-        tuple(column[BITS * _nibble(j, second, 2 if apart and not odd else 0)] for second in (0, 1))
-        for odd in (0, 1)
+        (column[BITS * _nibble(j, 0, turned)], column[BITS * _nibble(j, 1, turned)])
+        for turned in turns
         for j in range(16)
     )
+    halves = [side.span < BLOCK for side in sides if side]
     halved = all(e // 16 == j // 8 for j in range(16) for e in order[j]) and not apart
-    if sides[0].span < BLOCK and not halved:
+    if any(halves) and not (halved and all(halves)):
         return None
-    return Row(size, start // 8, order, *sides)  # type: ignore[arg-type]
+    return Row(size, start // 8, order, *sides)
 
 
 def _nibble(pair: int, second: int, turned: int) -> int:
@@ -133,17 +136,14 @@ def _sides(fmt: Format) -> tuple[Side, Side | None] | None:
     found: list[Side] = []
     for name, element, block in parts:
         each = inline.get(name)
+        side = Side(name, element, block.cols, each.bit // 8 if each else None)
         if element.kind == "codebook" or block.rows != 1 or block.cols not in SPANS:
             return None
-        if each is not None and (each.bits != 16 or each.bit % 16 or fmt.layout.unit != BLOCK):
+        if each and (element.bits != 16 or each.bit % 16 or not block.cols == fmt.layout.unit == BLOCK):
             return None
-        if each is None and (
-            element.bits not in (4, 8, 16, 32) or element.bits * max(1, 64 // block.cols) > 128
-        ):
+        if not each and block.cols < LEAST.get(element.bits, 2 * UNIT):
             return None
-        if each is None and element.bits == BITS and block.cols < BLOCK:
-            return None
-        found.append(Side(name, element, block.cols, each.bit // 8 if each else None))
+        found.append(side)
     return found[0], found[1] if len(found) > 1 else None
 
 
