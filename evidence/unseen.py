@@ -20,6 +20,7 @@ TARGETS = ("sm_90", "sm_90a")
 KERNELS = {
     "dequant": {"dtypes": ["f32"], "formats": "all"},
     "prepack": {"dtypes": ["i8"], "formats": "all"},
+    "qgemv": {"dtypes": ["f16", "bf16"], "formats": "all"},
     "qmm": {"dtypes": ["f16", "bf16"], "formats": "all"},
     "qmm_packed": {"dtypes": ["f16", "bf16"], "formats": "all"},
 }
