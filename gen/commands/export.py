@@ -41,11 +41,14 @@ def run(args: argparse.Namespace) -> int:
     sizes = _sizes(args.size) if args.kind == "program" else {}
     source = cell.find(plan.load(args.manifest), args.cell)
     made = _program(source, sizes, args) if args.kind == "program" else _solution(source, args)
+    made["left_out"] = list(source.left_out)
     if args.json:
         print(json.dumps(made))
     else:
         told = [f"{name} = {value}" for name, value in made.get("size", {}).items()]
         print(f"{args.out}: {', '.join(made['files'])}: {', '.join([args.cell, *told])}")
+        if source.left_out:
+            print(f"left out, as they take tensor maps: {', '.join(source.left_out)}")
     return DONE
 
 

@@ -26,7 +26,8 @@ class ExportError(ValueError):
 class Source:
     """One cell's kernels. text: CUDA C++ without its provenance line, which is `header`; entries: as the
     index has them, in the order in which they are tried; kernel: its record in the index; types: dtypes of
-    operands that are not the cell's; flags: nvcc's, beside -O3, as the build has them."""
+    operands that are not the cell's; flags: nvcc's, beside -O3, as the build has them; left_out: symbols of
+    entries that take tensor maps, where there are others."""
 
     key: str
     kernel: Mapping[str, Any]
@@ -39,6 +40,7 @@ class Source:
     text: str
     flags: tuple[str, ...]
     entries: tuple[Mapping[str, Any], ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def symbol(self) -> str:
@@ -55,8 +57,8 @@ def find(manifest: Manifest, key: str) -> Source:
     """The cell of that key ("qgemv/mxfp4/f16/sm_90a"), emitted alone.
 
     Raises ExportError for a key that the manifest has no cell of, a cell that is skipped or refused, a
-    backend other than CUDA, and code that needs more than its text: CUTLASS' headers, tensor maps, parameters
-    that a host stub fills, clusters.
+    backend other than CUDA, and code that needs more than its text: CUTLASS' headers, parameters that a host
+    stub fills, clusters; tensor maps, where every entry takes them.
     """
     cell, unit = _cell(manifest, key)
     if cell.state != plan.JOB:
@@ -70,14 +72,15 @@ def find(manifest: Manifest, key: str) -> Source:
     alone = replace(unit, kernel=_narrowed(unit.kernel, cell), cells=(cell,))
     made = emission.rendered(alone)
     header, _, text = made.text.partition("\n")
-    entries = tuple(record["entry"] for record in made.entries)
+    known = [record["entry"] for record in made.entries]
+    entries = tuple(entry for entry in known if not entry.get("maps")) or tuple(known)
     if reason := _more_than_text(text, entries):
         raise ExportError(f"{key}: cannot be exported: {reason}")
     record = made.entries[0]
     return Source(
         key, emit.kernel_record(unit.kernel), unit.format, cell.dtype, dict(cell.options),
         record.get("types", {}), unit.target, header, text, ninja.KIND_FLAGS[made.kind],
-        entries,
+        entries, tuple(entry["symbol"] for entry in known if entry not in entries),
     )  # fmt: skip
 
 

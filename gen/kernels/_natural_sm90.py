@@ -18,6 +18,10 @@ from ..variants.family import Arg, Formula, Instance, TensorMap
 from ._qgemv_sm90 import EXCESS, decoder, room
 from ._two_rows import converts, struct
 
+TEMPLATE = "qgemv_sm90_natural.cuh"
+SPACE = TEMPLATE.split("_")[1]
+"""The namespace of what templates of one generation have in common."""
+
 BITS = 4
 UNIT = 256
 """Columns of a unit."""
@@ -224,7 +228,7 @@ def _entry(suffix: str, tile: Tile, row: Row, weights: Weights, lift: bool, targ
     )
     return Instance(
         suffix,
-        ("qgemv_sm90_natural.cuh",),
+        (TEMPLATE,),
         _text(tile, row, weights, lift),
         _arguments(weights.layout, row),
         tile.threads,
@@ -355,7 +359,7 @@ def _text(tile: Tile, row: Row, weights: Weights, lift: bool) -> str:
 using $SYMBOL_tile = gemv::NaturalTile<{weights.name}_natural, {numbers}>;
 static_assert($SYMBOL_tile::x_at == {tile.fixed(row)}, "");
 extern "C" __global__ void __launch_bounds__({tile.threads}, {tile.blocks})
-    $SYMBOL(const __grid_constant__ sm90::TensorMap codes, const uint16_t* x{arrays},
+    $SYMBOL(const __grid_constant__ {SPACE}::TensorMap codes, const uint16_t* x{arrays},
             uint16_t* y, uint32_t m, uint32_t n, uint32_t k{pitches})
 {{
     extern __shared__ __align__(1024) uint8_t memory[];

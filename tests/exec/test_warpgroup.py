@@ -228,7 +228,7 @@ def test_neighbours_of_any_scale(fmt: str, dtype: str) -> None:
         ("fp4_f16", "f16", "if (of.some_far) multiply(lift);", ";"),
         ("int6", "f16", "size < bound &&", "false &&"),
         ("int4", "bf16", "? Type::mul2(Weight::offset, of.rest) :", "? Weight::offset :"),
-        ("int2", "bf16", "if constexpr (smaller != 0)", "if constexpr (false)"),
+        ("int5", "bf16", "if constexpr (smaller != 0)", "if constexpr (false)"),
         ("int4", "bf16", "sums[i] *= power_of_2(Weight::less)", ""),
     ],
 )

@@ -33,6 +33,10 @@ def test_every_tile_reads_weights_waits_and_reads_activations(fmt: str) -> None:
     bodies = found.text.split('extern "C"')[1:]
     assert len(bodies) == len(found.entries)
     for body in bodies:
+        if "run_natural<" in body:  # of a template, whose order tests/compile/test_overlap.py looks at
+            assert "__restrict__ x" not in body
+            assert "__restrict__ y" not in body
+            continue
         early, late = body.split("    grid_wait();\n")
         assert "const uint8_t* __restrict__ w_codes" in early
         assert ("__ldg(" in early.split("{", 1)[1]) == ("activations[" in body)
