@@ -212,7 +212,9 @@ def _entries(fmt: Format, dtype: str, target: Target, tiles: dict[str, Tile]) ->
         return
     lies = replace(fragment(fmt), positions=stream(BITS))
     weights, lift = decoder(fmt, dtype, target, lies)
-    if not weights.plan.exact:
+    # What codes and their zero points lack is not the same power of two.
+    lacking = weights.plan.exponent != 0 and weights.code_zero is not None
+    if not weights.plan.exact or lacking:
         return
     for suffix, tile in tiles.items():
         yield _entry(suffix, tile, row, weights, lift, target)

@@ -134,9 +134,10 @@ def usual(weights: Weights, most: int) -> dict[str, tuple[Tile, tuple[Formula, .
     small = Tile(1, 8, 2, 1, 2, table) if table else Tile(1, 8, 4, 1, 2, launches=2)
     few: Formula = ["and", ["le", size, SMALL], ["le", tiles, ["mul", 2, "sms"]]]
     found["v1_small"] = small, (few, small.together(layout, most))
-    if layout.bits < WIDE and not table:
+    if (
+        layout.bits < WIDE and not table
+    ):  # sums of x, and one block for two, pay where a block has several tiles
         found["v1_large"] = Tile(1, 16, 2, 2, 1, shift=shifts(weights)), (["ge", size, LARGE],)
-    if layout.bits < WIDE and not table:  # sums of x pay from two tiles a block on
         wide = Tile(1, 16, 2, 1, 1, shift=shifts(weights))
         found["v1_wide"] = wide, (["ge", tiles, ["mul", 4, "sms"]],)
     many, long = Tile(TOKENS, 8, 2, 1, 2, table), Tile(TOKENS, 16, 2, 1, 1, table)
@@ -161,7 +162,9 @@ def decoder(fmt: Format, dtype: str, target: Target, lies: Fragment | None = Non
     plain = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}", lies=lies)
     bare = replace(plain, name=f"Multiplied_{dtype}", bare=True, times="gemv::times")
     exponent = bare.plan.exponent
-    if fmt.zero is not None or plain.fold_only or exponent < LIFTED or exponent == plain.plan.exponent:
+    if fmt.zero is not None or plain.fold_only or not LIFTED <= exponent <= plain.kind.bias:
+        return plain, False
+    if exponent == plain.plan.exponent:
         return plain, False
     most = max(abs(v) for v in fmt.element.values() if isfinite(v))
     return (bare, True) if ldexp(most, -exponent) < 2.0**ROOM else (plain, False)

@@ -283,7 +283,8 @@ def decoder(fmt: Format, dtype: str, target: Target) -> Weights:
     plain = Weights(fmt, KINDS[dtype], target, f"Weight_{dtype}")
     bare = Weights(fmt, KINDS[dtype], target, f"Bare_{dtype}", bare=True)
     alone = fmt.zero is not None or plain.fold_only or not fmt.scales
-    return plain if alone or bare.plan.exponent == plain.plan.exponent else bare
+    unlike = plain.plan.exponent != bare.plan.exponent <= plain.kind.bias
+    return plain if alone or not unlike else bare
 
 
 def powers(weights: Weights) -> bool:

@@ -1,7 +1,7 @@
 """qgemv_batched: y[m, n] = x[m, k] times the rows of w0, w1 and w2, one below another, in one launch.
 
 The matrices are of one format; w2 may be left out. n = n0 + n1 + n2: the products lie beside each other, each
-with the bits that qgemv gives it.
+with the bits that qgemv gives it where that has no template of its own.
 """
 
 from __future__ import annotations

@@ -38,6 +38,11 @@ OWN = {
     "small blocks under fields": {"element": "e2m1", "block": 16, "scale": "f32"},
     "bytes as zero points": {"element": "uint4", "block": 64, "scale": "bf16", "zero": "uint8"},
     "zero points less one": {"element": "uint4", "block": 32, "scale": "f16", "zero": "uint4"},
+    "floats past any exponent": {
+        "element": {"float": {"exponent": 2, "mantissa": 1, "bias": -1}},
+        "block": 32,
+        "scale": "f32",
+    },
     "long blocks": {"element": {"int": 4, "symmetric": True}, "block": 256, "scale": "f32"},
     "words of eight": {
         "element": "uint4",
@@ -227,6 +232,18 @@ def test_one_row_of_whole_units_that_fits(name: str) -> None:
     for k in (256, 4096, 14336, 28672):
         if suits(one, m=1, n=4096, k=k):
             assert evaluate(one.shared, {"m": 1, "n": 4096, "k": k, "sms": 132}) <= TARGET.shared_max
+
+
+def test_floats_less_zero_points_have_none_where_they_lack_a_power() -> None:
+    """In f16, whose exponents are fewer: what zero points are subtracted from is not the value."""
+    fmt, wrong = format_of("own", {"element": "e2m1", "block": 32, "scale": "f16", "zero": "uint4"})
+    assert fmt is not None, wrong
+    assert not [*natural.instances(fmt, "f16", TARGET)]
+    (one,) = natural.instances(fmt, "bf16", TARGET)
+    with built([one]) as (program, instances):
+        for symbol, instance in instances.items():
+            _, compared = outcome(program, instance, symbol, operands(fmt, SIZES[0], "bf16"), "bf16")
+            assert compared.passed, compared
 
 
 def test_other_targets_and_types_have_none() -> None:

@@ -1,5 +1,5 @@
-"""Vector products of several matrices, of a bank and of normalised rows on a CUDA device: the bits of qgemv,
-beside torch's own, captured into graphs."""
+"""Vector products of several matrices, of a bank and of normalised rows on a CUDA device: the bits of qgemv
+(but where it has a template of its own), beside torch's own, captured into graphs."""
 
 from __future__ import annotations
 
@@ -51,6 +51,14 @@ def close(y: Any, wanted: Any, dtype: str) -> None:
     assert error <= TOLERANCE[dtype] * wanted.abs().max().item(), f"off by {error}"
 
 
+def same(y: Any, one: Any, dtype: str, k: int) -> None:
+    """Bit for bit; of one row of whole units qgemv may have a template that adds up in another order."""
+    if len(y) == 1 and k % 256 == 0:
+        close(y, one, dtype)
+    else:
+        assert torch.equal(y, one)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("rows", [(1, 1, 1), (4096, 1024, 1024), (1000, 130, 7), (5, 3000)])
@@ -62,7 +70,7 @@ def test_the_bits_of_one_matrix_after_another(lib: Any, format: str, dtype: str,
         for m in (1, 2, 3, 8):
             x = randn(dtype, m, k)
             y = batched(x, *there)
-            assert torch.equal(y, torch.cat([one(x, w) for w in there], dim=1))
+            same(y, torch.cat([one(x, w) for w in there], dim=1), dtype, k)
         close(y, x.double() @ torch.cat([dense(w) for w in weights]).T, dtype)
 
 
@@ -86,7 +94,7 @@ def test_each_row_has_the_bits_of_its_expert(
         if i == 1:
             assert not y[i].any()
         else:
-            assert torch.equal(y[i : i + 1], one(x[i : i + 1].clone(), there[expert]))
+            same(y[i : i + 1], one(x[i : i + 1].clone(), there[expert]), dtype, k)
     with pytest.raises(ArgumentError, match=r"indices\[1\]: wanted 0 to"):
         wootz.check_indices(indices, experts)
     for expert in np.unique(chosen):
