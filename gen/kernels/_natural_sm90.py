@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ..formats.axes import Element, Format
 from ..formats.fragment import ROWS, Fragment, fragment, stream
 from ..formats.layout import SCALE_FIELDS
-from ..lower.functor import Weights, functor, placed, stored_value
+from ..lower.functor import Weights, functor_of, placed, stored_value
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance, TensorMap
 from ._qgemv_sm90 import EXCESS, decoder, room
@@ -225,9 +225,6 @@ def _entry(suffix: str, tile: Tile, row: Row, weights: Weights, lift: bool, targ
     whole = max(side.whole for side in row.sides)
     shape: tuple[Formula, ...] = (["eq", "m", 1], ["eq", ["mod", "k", whole], 0], ["ge", "k", whole])
     fits: Formula = ["le", tile.needed(row), most]
-    text = functor(
-        weights.fmt, weights.kind.name, target, weights.name, weights.bare, weights.times, weights.lies
-    )
     return Instance(
         suffix,
         (TEMPLATE,),
@@ -240,7 +237,7 @@ def _entry(suffix: str, tile: Tile, row: Row, weights: Weights, lift: bool, targ
         maps=(_map(row),),
         pdl=True,
         gate="hmma+utmaldg",
-        preamble=(text, _rows(row, weights)),
+        preamble=(functor_of(weights), _rows(row, weights)),
     )
 
 

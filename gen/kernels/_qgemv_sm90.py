@@ -12,7 +12,7 @@ from math import isfinite, ldexp
 
 from ..formats.axes import Format
 from ..formats.fragment import ROWS, STEP, Fragment, fragment
-from ..lower.functor import KINDS, Weights, functor, placed
+from ..lower.functor import KINDS, Weights, functor_of, placed
 from ..manifest.target import Target
 from ..variants.family import Arg, Formula, Instance
 from ._two_rows import converts, looked_up, struct, two_rows
@@ -134,9 +134,8 @@ def usual(weights: Weights, most: int) -> dict[str, tuple[Tile, tuple[Formula, .
     small = Tile(1, 8, 2, 1, 2, table) if table else Tile(1, 8, 4, 1, 2, launches=2)
     few: Formula = ["and", ["le", size, SMALL], ["le", tiles, ["mul", 2, "sms"]]]
     found["v1_small"] = small, (few, small.together(layout, most))
-    if (
-        layout.bits < WIDE and not table
-    ):  # sums of x, and one block for two, pay where a block has several tiles
+    if layout.bits < WIDE and not table:
+        # Sums of x, and one block in place of two, pay where a block has several tiles.
         found["v1_large"] = Tile(1, 16, 2, 2, 1, shift=shifts(weights)), (["ge", size, LARGE],)
         wide = Tile(1, 16, 2, 1, 1, shift=shifts(weights))
         found["v1_wide"] = wide, (["ge", tiles, ["mul", 4, "sms"]],)
@@ -232,7 +231,7 @@ def _entry(
         pdl=True,
         gate="hmma",
         preamble=(
-            functor(fmt, dtype, target, weights.name, weights.bare, weights.times),
+            functor_of(weights),
             two_rows(weights),
             *([_shifted(weights)] if tile.shift else ()),
         ),

@@ -12,7 +12,7 @@ from math import frexp, gcd, isfinite
 
 from ..formats.axes import Format
 from ..formats.fragment import PERIOD, STEP, Fragment, fragment
-from ..lower.functor import KINDS, Weights, added_in_type, functor, subnormals, zero_bits
+from ..lower.functor import KINDS, Weights, added_in_type, functor_of, subnormals, zero_bits
 from ..lower.pairs import Kind, bytes_apart, integer_of
 from ..lower.wgmma import wgmmas
 from ..manifest.target import Target
@@ -197,9 +197,8 @@ def shared_text(
     numbers = *far(fmt, kind, taken(weights)), kind.bias, str(powers(weights)).lower()
     weight = f"warpgroup::Folded<{weights.name}_lanes, {', '.join(map(str, numbers))}>"
     widths = (width for tile in tiles for width in tile.widths)
-    text = functor(fmt, dtype, target, weights.name, weights.bare)
     lanes = struct(f"{weights.name}_lanes", f"{weights.name}_rows", members(weights))
-    return weight, (text, two_rows(weights), lanes, wgmmas(widths, dtype))
+    return weight, (functor_of(weights), two_rows(weights), lanes, wgmmas(widths, dtype))
 
 
 def members(weights: Weights) -> Iterator[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from ..formats.axes import Format
 from ..ir.dsl import Builder
 from ..ir.packed import Packed, Steps, require
 from ..manifest.target import Target
-from ..variants.family import Family, Instance, Operand, Variant
+from ..variants.family import Family, Instance, Operand, Variant, Variants
 from . import _natural_sm90
 from ._activations import Plain
 from ._gemv import MOST_ROWS, Gemv, Operands, entries
@@ -33,28 +33,24 @@ def _gemv(fmt: Format | None, dtype: str, target: Target) -> Gemv:
 _ENTRIES = entries(_gemv)
 
 
-def variants(
-    fmt: Format | None, dtype: str, target: Target, options: dict[str, str]
-) -> Iterator[Variant | Instance]:
+def _before(own: Callable[[Format, str, Target], Iterable[Instance]], others: Variants) -> Variants:
     """Those of a device template first: they take less."""
-    for instance in _natural_sm90.instances(require(fmt, "qgemv"), dtype, target):
-        yield replace(instance, options=options)
-    yield from _ENTRIES["variants"](fmt, dtype, target, options)
 
+    def found(
+        fmt: Format | None, dtype: str, target: Target, options: dict[str, str]
+    ) -> Iterator[Variant | Instance]:
+        for instance in own(require(fmt, "qgemv"), dtype, target):
+            yield replace(instance, options=options)
+        yield from others(fmt, dtype, target, options)
 
-def tiles(
-    fmt: Format | None, dtype: str, target: Target, options: dict[str, str]
-) -> Iterator[Variant | Instance]:
-    for instance in _natural_sm90.further(require(fmt, "qgemv"), dtype, target):
-        yield replace(instance, options=options)
-    yield from _ENTRIES["tiles"](fmt, dtype, target, options)
+    return found
 
 
 FAMILY = Family(
     (Operand("x", "array", ("m", "k")), Operand("w", "quantised", ("n", "k"))),
     Operand("y", "array", ("m", "n")),
-    variants,
+    _before(_natural_sm90.instances, _ENTRIES["variants"]),
     limits={"m": (0, MOST_ROWS)},
     lattice=_ENTRIES["lattice"],
-    tiles=tiles,
+    tiles=_before(_natural_sm90.further, _ENTRIES["tiles"]),
 )

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from functools import cached_property
 
 from ..formats.axes import Element, Format, f32_bits
-from ..formats.fragment import PERIOD, STEP, Fragment, Side
+from ..formats.fragment import PERIOD, STEP, Side
 from ..formats.layout import SCALE_FIELDS
 from ..manifest.target import Target
 from .pairs import KINDS, Plan, by_mantissa, code_pieces, gather, integer_of, magic, subnormal, table_text
 from .weights import Weights
 
-__all__ = ["KINDS", "Weights", "functor", "placed", "stored_value"]
+__all__ = [
+    "KINDS", "Weights", "added_in_type", "functor", "functor_of", "placed", "stored_value", "subnormals",
+    "zero_bits",
+]  # fmt: skip
 
 
 def stored_value(element: Element, code: str, table: str) -> str:
@@ -54,6 +58,10 @@ def _f32_table(name: str, element: Element) -> str:
 
 class _Text(Weights):
     """The text of one functor."""
+
+    @classmethod
+    def of(cls, weights: Weights) -> _Text:
+        return cls(*(getattr(weights, each.name) for each in fields(Weights)))
 
     def tables(self) -> Iterator[str]:
         """Declarations in memory: numbers of the type, and f32 numbers of codebooks."""
@@ -362,14 +370,14 @@ def placed(weights: Weights) -> Iterator[str]:
     its code's value, without scale and zero points. Raises ValueError where there is no such number."""
     if weights.excess is None:
         raise ValueError(f"the codes of {weights.fmt.name} are no integers that {weights.kind.name} takes")
-    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare, lies=weights.lies)
+    text = _Text.of(weights)
     yield from text.steps("placed", Plan(True, 0, by_mantissa(text.question, 1 << weights.kind.mantissa)))
 
 
 def zero_bits(weights: Weights) -> Iterator[str]:
     """Lines of members for zero points that the type has: zero_bits(sides, g, j, half), a zero point's bits,
     and where they are subtracted from codes whole<Step>(words, a), what from. None for others."""
-    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    text = _Text.of(weights)
     if added_in_type(weights) or weights.fused is not None or (weights.code_zero and weights.in_type):
         yield "static WOOTZ_FN uint32_t zero_bits(const uint8_t* sides, int g, int j, int half) {"
         yield f"    return {text.zero_of('j')};"
@@ -385,7 +393,7 @@ def zero_bits(weights: Weights) -> Iterator[str]:
 def added_in_type(weights: Weights) -> bool:
     """Whether the type has the numbers, scales and zero points that are added after scaling, so that one
     operation rounds once."""
-    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    text = _Text.of(weights)
     alike = weights.layout.run >= STEP and not weights.plan.exponent
     return weights.value_zero and bool(weights.fmt.scales) and alike and text.folds_in_type
 
@@ -393,24 +401,23 @@ def added_in_type(weights: Weights) -> bool:
 def subnormals(weights: Weights) -> tuple[list[str], list[int]]:
     """Lines of a member subnormal<Step>(words, a): integers' codes, without their offset, as the least
     numbers of the type; and the place of each pair's lowest bit, of a period."""
-    text = _Text(weights.fmt, weights.kind, weights.target, weights.name, weights.bare)
+    text = _Text.of(weights)
     pairs, at = subnormal(text.question)
     return [*text.steps("subnormal", Plan(True, 0, pairs))], at
 
 
 def functor(
-    fmt: Format,
-    activations: str,
-    target: Target,
-    name: str = "Weight",
-    bare: bool = False,
-    times: str = "",
-    lies: Fragment | None = None,
+    fmt: Format, activations: str, target: Target, name: str = "Weight", bare: bool = False, times: str = ""
 ) -> str:
-    """The C++ struct `name` that decodes a format's packed words to pairs of "f16" or "bf16"; it needs the
-    header cutlass/fragment.cuh. bare: decoded floats lack their power of two, even where products may then be
-    less than any number of f32; `exponent` has it. times: a function of a word and a number, for shifts that
-    are to be multiplications. lies: where codes are in words, if not as the format is packed.
+    """`functor_of` these weights of "f16" or "bf16"."""
+    return functor_of(Weights(fmt, KINDS[activations], target, name, bare, times))
+
+
+def functor_of(weights: Weights) -> str:
+    """The C++ struct that decodes a format's packed words to pairs of a type; it needs the header
+    cutlass/fragment.cuh. bare: decoded floats lack their power of two, even where products may then be less
+    than any number of f32; `exponent` has it. times: a function of a word and a number, for shifts that are
+    to be multiplications. lies: where codes are in words, if not as the format is packed.
 
     Its members:
     bits, unit_k, steps (of 16 k in a unit), vectors and words (a lane's codes: 16 and 4 bytes each),
@@ -430,9 +437,9 @@ def functor(
     decode_folded<Step>(words, sides, tensor, lane, a): weights, scaled and with zero points, computed in f32
     as every backend computes them and rounded once to the type; codebooks are not rounded before.
     """
-    w = _Text(fmt, KINDS[activations], target, name, bare, times, lies)
+    w = _Text.of(weights)
     made = w.plan
     lines = [*w.constants(), f"using Type = fragment::{w.kind.struct};", "using Pair = uint32_t;"]
     lines += [*w.steps("values", made), *w.levels(), *w.zero(), *w.codes(), *w.decode(), *w.folded()]
     body = "".join(f"    {line}\n" for line in lines)
-    return "".join(w.tables()) + f"struct {name} {{\n{body}}};\n"
+    return "".join(w.tables()) + f"struct {w.name} {{\n{body}}};\n"

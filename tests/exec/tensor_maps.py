@@ -6,8 +6,8 @@ from lanes import Arg
 
 from gen.variants.family import Formula, Instance, TensorMap
 
-BYTES = {"u8": 1, "e4m3": 1, "f32": 4}
-_INFIX = {"mul": "*", "add": "+", "div": "/"}
+BYTES = {"u8": 1, "e4m3": 1, "f16": 2, "bf16": 2, "f32": 4}
+_INFIX = {"mul": "*", "add": "+", "div": "/", "sub": "-"}
 
 
 def cpp(formula: Formula) -> str:
@@ -15,7 +15,9 @@ def cpp(formula: Formula) -> str:
     if not isinstance(formula, list):
         return f"uint64_t({formula})"
     name, a, b = formula[0], cpp(formula[1]), cpp(formula[2])
-    return f"(({a} + {b} - 1) / {b})" if name == "ceildiv" else f"({a} {_INFIX[name]} {b})"
+    if name == "ceildiv":
+        return f"(({a} + {b} - 1) / {b})"
+    return f"({a} {_INFIX[name]} {b})" if name in _INFIX else f"{name}({a}, {b})"
 
 
 def from_arrays(instance: Instance, text: str) -> str:

@@ -3,7 +3,6 @@ emitted text, run on the CPU with twins of copies, barriers and products, agains
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from inputs import arguments, planted
 from lanes import ORDERS, Arg, Entry, ExecutionError, Program, evaluate, poisoned
+from tensor_maps import arguments_of, from_arrays
 from wootz import checks, reference
 from wootz.formats import Descriptor
 from wootz.formats.packed import prepack, unpack
@@ -25,14 +25,13 @@ from gen.kernels import _qmm_sm90 as qmm
 from gen.kernels._grouped import variants as all_of_groups
 from gen.lower import templates
 from gen.plan import cells as plan
-from gen.variants.family import Formula, Instance, TensorMap
+from gen.variants.family import Instance
 
 HERE = Path(__file__).resolve().parent
 MANIFEST = plan.load(HERE.parents[1] / "kernels.yaml")
 TARGET = MANIFEST.targets["sm_90a"]
 TWINS = "".join((HERE / "twins" / name).read_text() for name in ("sm90.h", "warpgroup.h"))
 MODES = {"grouped_qmm": groups.VARIABLE, "grouped_qmm_indexed": groups.INDEXED}
-PARAMETERS = re.compile(r"const __grid_constant__ warpgroup::TensorMap boxes,\s+.* chunks,")
 Change = Callable[[str], str]
 
 
@@ -45,29 +44,13 @@ def tile(kernel: str, fmt: str, suffix: str, dtype: str = "bf16") -> Instance:
     return next(i for i in some if i.suffix == suffix)
 
 
-# ---- the text, with maps made of x in the kernel, as the loader makes them
-
-
-def cpp(formula: Formula) -> str:
-    if not isinstance(formula, list):
-        return f"uint64_t({formula})"
-    name, a, b = formula[0], cpp(formula[1]), cpp(formula[2])
-    infix = {"mul": "*", "add": "+", "div": "/", "sub": "-"}
-    return f"({a} {infix[name]} {b})" if name in infix else f"{name}({a}, {b})"
-
-
-def made(each: TensorMap) -> str:
-    dims = ", ".join([*map(cpp, each.dims), "1"][:3])
-    strides, box = ", ".join(map(cpp, each.strides)), ", ".join([*map(str, each.box), "1"][:3])
-    return f"const warpgroup::TensorMap {each.name} = {{x, {{{dims}}}, {{{strides}}}, {{{box}}}}};"
+# ---- the text, with maps made in the kernel, as the loader makes them
 
 
 def text_of(some: dict[str, Instance]) -> str:
     parts = [p for i in some.values() for p in i.preamble if "warpgroup::Wgmma<" not in p]
     for symbol, instance in some.items():
-        text = PARAMETERS.sub("const void* __restrict__ x,", instance.text)
-        maps = "\n".join(map(made, instance.maps))
-        parts.append(text.replace("\n{\n", f"\n{{\n{maps}\n").replace(templates.SYMBOL, symbol))
+        parts.append(from_arrays(instance, instance.text.replace(templates.SYMBOL, symbol)))
     headers = dict.fromkeys(header for i in some.values() for header in i.templates)
     text = TWINS + templates.inline(headers, dict.fromkeys(parts))
     most = max(evaluate(i.shared, {}) for i in some.values())
@@ -76,9 +59,8 @@ def text_of(some: dict[str, Instance]) -> str:
 
 def entry_of(instance: Instance, symbol: str) -> Entry:
     roles = {"workspace": "out"}
-    args = [Arg(a.name, a.type, roles.get(a.role, a.role)) for a in instance.args if a.role != "map"]
-    x = [Arg("x", "ptr", "in")] if instance.maps else []
-    return Entry(symbol, (*x, *args), (instance.threads, 1, 1), instance.grid)
+    args = [Arg(a.name, a.type, roles.get(a.role, a.role)) for a in arguments_of(instance)]
+    return Entry(symbol, tuple(args), (instance.threads, 1, 1), instance.grid)
 
 
 def fitting(given: dict[str, Any]) -> dict[str, Any]:
